@@ -1,0 +1,39 @@
+# Every target sets up what it needs on a fresh machine: a Python >= 3.11 with venv, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test test-slow format bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FedJoule needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+demo: $(READY)  ## plan the embedded scenario with every scheme and compare them
+	$(BIN)/fedjoule plan --scheme all
+
+test: $(READY)  ## format check, lint, strict types, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(READY)  ## the exhaustive checks
+	$(BIN)/python -m pytest -n 2 -m slow
+
+format: $(READY)  ## format the code and apply safe lint fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## the planner beside SCIP, SciPy and the paper's Algorithm 2
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[bench]'
+	$(BIN)/python benchmarks/planner.py
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

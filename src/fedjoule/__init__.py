@@ -1,0 +1,45 @@
+"""FedJoule: federated learning for the fewest joules.
+
+Plan how sparse each device's updates should be and how many local steps to take, with a proof of optimality.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from fedjoule.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds, RoundsModel
+from fedjoule.errors import FedJouleError, FedJouleWarning, InfeasiblePlanError, InvalidInputError
+from fedjoule.physics.fleet import Fleet
+from fedjoule.planner import schemes
+from fedjoule.planner.plan import Plan
+from fedjoule.planner.problem import ControlProblem
+from fedjoule.planner.schemes import solve
+
+if TYPE_CHECKING:
+    from fedjoule.scenario import Scenario
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BoundRounds",
+    "ControlProblem",
+    "FedJouleError",
+    "FedJouleWarning",
+    "Fleet",
+    "InfeasiblePlanError",
+    "InvalidInputError",
+    "PaperRounds",
+    "Plan",
+    "PowerLawRounds",
+    "RoundsModel",
+    "Scenario",
+    "schemes",
+    "solve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Files are validated by pydantic, which is slow to import: load it only for those who read files."""
+    if name == "Scenario":
+        from fedjoule.scenario import Scenario
+
+        return Scenario
+    raise AttributeError(f"module 'fedjoule' has no attribute {name!r}")

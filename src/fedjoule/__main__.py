@@ -1,0 +1,5 @@
+"""``python -m fedjoule`` is the command ``fedjoule``."""
+
+from fedjoule.cli import main
+
+main()

@@ -1,0 +1,107 @@
+"""A fleet as a structure of arrays: what a bit, a message and a local step cost on each device."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedjoule.arrays import FloatArray
+from fedjoule.errors import InvalidInputError, require_array
+
+MAX_DEVICES = 10_000_000
+
+
+class Fleet:
+    """Cost vectors of all devices, each an array of shape (devices,); scalars broadcast.
+
+    Times may be unknown (None). ``battery_joules`` is a budget for the whole training, infinite where there
+    is none. Names are for messages; without them devices are numbered from 0.
+    """
+
+    __slots__ = (
+        "battery_joules",
+        "joules_per_bit",
+        "joules_per_step",
+        "message_joules",
+        "message_seconds",
+        "names",
+        "seconds_per_bit",
+        "seconds_per_step",
+    )
+
+    def __init__(
+        self,
+        *,
+        joules_per_bit: ArrayLike,
+        joules_per_step: ArrayLike,
+        message_joules: ArrayLike = 0.0,
+        seconds_per_bit: ArrayLike | None = None,
+        seconds_per_step: ArrayLike | None = None,
+        message_seconds: ArrayLike = 0.0,
+        battery_joules: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """Check every array once and bring all to one shape."""
+        given = {
+            "joules_per_bit": joules_per_bit,
+            "joules_per_step": joules_per_step,
+            "message_joules": message_joules,
+            "seconds_per_bit": seconds_per_bit,
+            "seconds_per_step": seconds_per_step,
+            "message_seconds": message_seconds,
+            "battery_joules": battery_joules,
+        }
+        checked = {
+            name: require_array(name, values, infinite=name == "battery_joules")
+            for name, values in given.items()
+            if values is not None
+        }
+        size = _common_size(checked, names)
+        for name in given:
+            array = checked.get(name)
+            setattr(self, name, None if array is None else _frozen(np.broadcast_to(array, (size,))))
+        self.names: tuple[str, ...] | None = None if names is None else tuple(names)
+
+    joules_per_bit: FloatArray
+    joules_per_step: FloatArray
+    message_joules: FloatArray
+    seconds_per_bit: FloatArray | None
+    seconds_per_step: FloatArray | None
+    message_seconds: FloatArray
+    battery_joules: FloatArray | None
+
+    def __len__(self) -> int:
+        """Number of devices."""
+        return int(self.joules_per_bit.size)
+
+    def __repr__(self) -> str:
+        """Size and which optional costs are known."""
+        known = [
+            name
+            for name in ("seconds_per_bit", "seconds_per_step", "battery_joules")
+            if getattr(self, name) is not None
+        ]
+        return f"Fleet({len(self)} devices{', with ' if known else ''}{', '.join(known)})"
+
+    def device_name(self, device: int) -> str:
+        """How messages call a device."""
+        return repr(self.names[device]) if self.names is not None else str(device)
+
+
+def _common_size(arrays: dict[str, FloatArray], names: Sequence[str] | None) -> int:
+    sizes = {name: array.size for name, array in arrays.items() if array.ndim == 1}
+    if names is not None:
+        sizes["names"] = len(names)
+    size = max(sizes.values(), default=1) if 0 not in sizes.values() else 0
+    for name, length in sizes.items():
+        if not 1 <= length <= MAX_DEVICES:
+            raise InvalidInputError(f"{name} must have 1 to {MAX_DEVICES} entries, got {length}")
+        if length != size:
+            raise InvalidInputError(f"{name} must have {size} entries like the longest array, got {length}")
+    return size
+
+
+def _frozen(array: FloatArray) -> FloatArray:
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy

@@ -1,0 +1,126 @@
+"""Deadlines and batteries, as lower bounds on each device's sparsity.
+
+A sparser message is shorter and cheaper, so for a given H a deadline is a least sparsity of each device. A
+battery allows a device battery / K joules a round; for a supposed mean power s, which fixes K, that too is a
+least sparsity, and it rises with s.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedjoule.arrays import FloatArray
+from fedjoule.errors import InfeasiblePlanError
+from fedjoule.planner.frontier import invert_message_bits
+from fedjoule.planner.problem import ControlProblem
+
+_SLACK = 1e-12  # relative; keeps rounding from breaking a constraint that the exact sparsity meets
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Least sparsity of each device, infinite where no sparsity helps."""
+
+    lower: FloatArray
+    upper: float
+
+    @property
+    def feasible(self) -> bool:
+        """Whether every device has a sparsity to choose."""
+        return bool(np.all(self.lower <= self.upper))
+
+    @property
+    def worst(self) -> int:
+        """The device that is hardest to serve."""
+        return int(np.argmax(self.lower))
+
+
+def deadline_box(problem: ControlProblem, local_steps: int) -> Box:
+    """Least sparsity with which each device ends a round of H steps in time."""
+    low, high = problem.sparsity
+    if problem.round_seconds is None:
+        return Box(np.full(problem.devices, low), high)
+    fleet = problem.fleet
+    problem.require_device_seconds(local_steps, high)
+    assert fleet.seconds_per_bit is not None
+    assert fleet.seconds_per_step is not None
+    left = problem.round_seconds - local_steps * fleet.seconds_per_step - fleet.message_seconds
+    return Box(_least_sparsity(problem, left, fleet.seconds_per_bit), high)
+
+
+def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, box: Box) -> Box:
+    """``box`` raised until no device spends more than its battery in K(mean_power, H) rounds."""
+    batteries = problem.fleet.battery_joules
+    if batteries is None:
+        return box
+    rounds = float(problem.rounds.rounds(mean_power, local_steps, problem.devices))
+    fleet = problem.fleet
+    left = batteries / rounds - local_steps * fleet.joules_per_step - fleet.message_joules
+    return Box(np.maximum(box.lower, _least_sparsity(problem, left, fleet.joules_per_bit)), box.upper)
+
+
+def least_consistent_power(
+    raise_box: Callable[[float], Box], power_of: Callable[[Box], float], start: float
+) -> float | None:
+    """The least s >= start with power_of(raise_box(s)) <= s, or None if there is none.
+
+    Both maps are monotone, so the iteration rises to the least fixed point and never passes a consistent s.
+    Where it creeps, the last value is tried a relative 1e-9 higher.
+    """
+    s = start
+    for _ in range(1000):
+        box = raise_box(s)
+        if not box.feasible:
+            return None
+        power = power_of(box)
+        if power <= s:
+            return s
+        if power <= s * (1.0 + 1e-13):
+            break
+        s = power
+    s *= 1.0 + 1e-9
+    box = raise_box(s)
+    return s if box.feasible and power_of(box) <= s else None
+
+
+def require_deadline(problem: ControlProblem) -> list[int]:
+    """The H that can meet the deadline; refused with the slowest device named if there are none."""
+    feasible = [h for h in problem.step_choices.tolist() if deadline_box(problem, h).feasible]
+    if not feasible:
+        steps, high = int(problem.step_choices[0]), problem.sparsity[1]
+        seconds = problem.require_device_seconds(steps, high)
+        device = int(np.argmax(seconds))
+        raise InfeasiblePlanError(
+            f"round_seconds = {problem.round_seconds:g} cannot be met: device {problem.fleet.device_name(device)} "
+            f"needs at least {seconds[device]:.6g} seconds a round (H = {steps}, sparsity {high:g})"
+        )
+    return feasible
+
+
+def battery_shortage(problem: ControlProblem, local_steps: int) -> tuple[float, int, float]:
+    """(ratio, device, joules): the device that most exceeds its battery even at the largest sparsity.
+
+    The joules are a lower bound: rounds as if all devices were at their least sparsity for the deadline.
+    """
+    box = deadline_box(problem, local_steps)
+    rounds = problem.predicted_rounds(local_steps, box.lower)
+    need = rounds * problem.round_joules(local_steps, box.upper)
+    assert problem.fleet.battery_joules is not None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(need > 0.0, need / problem.fleet.battery_joules, 0.0)
+    device = int(np.argmax(ratio))
+    return float(ratio[device]), device, float(need[device])
+
+
+def _least_sparsity(problem: ControlProblem, budget: FloatArray, cost_per_bit: FloatArray) -> FloatArray:
+    """Least sparsity in the limits with cost_per_bit * bits <= budget; infinite where there is none."""
+    low, high = problem.sparsity
+    kappa = problem.value_bits + 1
+    most, least = (cost_per_bit * float(problem.message_bits(delta)) for delta in (low, high))
+    delta = np.where(budget >= most, low, np.inf)
+    between = (budget >= least) & (budget < most)
+    if between.any():
+        share = budget[between] / (cost_per_bit[between] * problem.parameters) * (1.0 - _SLACK)
+        delta[between] = np.clip(np.exp(invert_message_bits(share, kappa)), low, high)
+    return delta

@@ -1,0 +1,156 @@
+"""Scenario files: a fleet, a model, a rounds model and limits in TOML. docs/scenario.md lists every key."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjoule.convergence.rounds import RoundsModel
+from fedjoule.errors import InvalidInputError
+from fedjoule.measurements import read_text
+from fedjoule.physics.fleet import MAX_DEVICES, Fleet
+from fedjoule.planner.problem import ControlProblem
+from fedjoule.schema import DeviceTable, RadioTable, ScenarioTables, validate
+
+MAX_SCENARIO_BYTES = 64 * 2**20
+ARCHITECTURES = {"lenet5": 431_080, "resnet20": 269_722}  # trainable parameters
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """One [[device]] entry: ``count`` equal devices."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A checked scenario. ``training`` is kept as it was read, for the commands that train."""
+
+    name: str
+    fleet: Fleet
+    groups: tuple[Group, ...]
+    rounds: RoundsModel
+    parameters: int
+    value_bits: int
+    sparsity: tuple[float, float]
+    local_steps: tuple[int, ...] | range
+    round_seconds: float | None
+    training: Mapping[str, Any] | None
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> "Scenario":
+        """Read a scenario file; whatever is wrong with it is said in one sentence that names the file."""
+        file = Path(path)
+        return cls._from_text(read_text(file, max_bytes=MAX_SCENARIO_BYTES), str(path), file.parent)
+
+    @classmethod
+    def embedded(cls) -> "Scenario":
+        """The scenario that ships with FedJoule: 12 devices in four radio groups."""
+        text = resources.files("fedjoule.embedded").joinpath("four-groups.toml").read_text(encoding="utf-8")
+        return cls._from_text(text, "four-groups (embedded)", Path())
+
+    def problem(self) -> ControlProblem:
+        """The control problem that the scenario describes."""
+        return ControlProblem(
+            fleet=self.fleet,
+            rounds=self.rounds,
+            parameters=self.parameters,
+            value_bits=self.value_bits,
+            sparsity=self.sparsity,
+            local_steps=self.local_steps,
+            round_seconds=self.round_seconds,
+        )
+
+    @classmethod
+    def _from_text(cls, text: str, name: str, folder: Path) -> "Scenario":
+        try:
+            tables = validate(ScenarioTables, _parse(text))
+            scenario = cls._from_tables(tables, name, folder)
+            _require_times(tables, scenario.round_seconds)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{name}: {error}") from error
+        return scenario
+
+    @classmethod
+    def _from_tables(cls, tables: ScenarioTables, name: str, folder: Path) -> "Scenario":
+        limits = tables.limits
+        return cls(
+            name=name,
+            fleet=_fleet(tables.device, folder),
+            groups=tuple(Group(name=d.name, count=d.count) for d in tables.device),
+            rounds=tables.rounds.model(),
+            parameters=_parameters(tables.model.parameters, tables.model.architecture),
+            value_bits=tables.model.value_bits,
+            sparsity=(limits.sparsity.min, limits.sparsity.max),
+            local_steps=limits.choices(),
+            round_seconds=limits.round_seconds,
+            training=tables.training,
+        )
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInputError(f"must be TOML ({error})") from error
+    devices = data.get("device")
+    for number, device in enumerate(devices if isinstance(devices, list) else [], start=1):
+        if isinstance(device, dict):
+            device.setdefault("name", f"device-{number}")
+    return data
+
+
+def _parameters(parameters: int | None, architecture: str | None) -> int:
+    if (parameters is None) == (architecture is None):
+        given = "both" if parameters is not None else "neither"
+        raise InvalidInputError(f"model needs exactly one of parameters and architecture, got {given}")
+    if parameters is not None:
+        return parameters
+    if architecture not in ARCHITECTURES:
+        raise InvalidInputError(f"model.architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}")
+    return ARCHITECTURES[architecture]
+
+
+def _fleet(devices: list[DeviceTable], folder: Path) -> Fleet:
+    total = sum(device.count for device in devices)
+    if not 1 <= total <= MAX_DEVICES:
+        raise InvalidInputError(f"the counts of all devices must add to 1 to {MAX_DEVICES}, got {total}")
+    rates: dict[RadioTable, float] = {}
+    costs = []
+    for device in devices:
+        try:
+            costs.append(device.costs(folder, rates))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"device {device.name!r}: {error}") from error
+    counts = [device.count for device in devices]
+
+    def column(key: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        values = [cost[key] for cost in costs]
+        if any(value is None for value in values):
+            return None
+        return np.repeat(np.array(values, dtype=np.float64), counts)
+
+    names = [device.name for device in devices for _ in range(device.count)]
+    columns = {key: column(key) for key in costs[0]}
+    return Fleet(**columns, names=names)  # type: ignore[arg-type]
+
+
+def _require_times(tables: ScenarioTables, round_seconds: float | None) -> None:
+    """A deadline needs every time; name the first device that lacks one."""
+    if round_seconds is None:
+        return
+    for device in tables.device:
+        for key, known in (
+            ("seconds_per_bit", device.radio is not None or device.seconds_per_bit is not None),
+            ("seconds_per_step", device.gpu is not None or device.seconds_per_step is not None),
+        ):
+            if not known:
+                raise InvalidInputError(
+                    f"device {device.name!r}: {key} is missing, but limits.round_seconds = {round_seconds:g} needs it"
+                )

@@ -1,0 +1,333 @@
+"""The tables of a scenario file as strict pydantic models, and their errors as one plain sentence."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic_core import ErrorDetails
+
+from fedjoule.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds
+from fedjoule.errors import InvalidInputError
+from fedjoule.measurements import read_columns, read_header
+from fedjoule.physics import channel
+from fedjoule.physics.fleet import MAX_DEVICES
+from fedjoule.physics.gpu import GpuModel
+from fedjoule.physics.radio import Radio
+from fedjoule.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_VALUE_BITS
+
+Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+SnrDecibels = Annotated[float, Field(ge=-200.0, le=200.0)]
+Steps = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
+Costs = dict[str, float | None]
+
+
+class Table(BaseModel):
+    """A table of the file: no unknown keys, no NaN, no text or truth value in place of a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class ModelTable(Table):
+    """[model]."""
+
+    parameters: Annotated[int, Field(ge=1, le=MAX_PARAMETERS)] | None = None
+    architecture: str | None = None
+    value_bits: Annotated[int, Field(ge=2, le=MAX_VALUE_BITS)] = 32
+
+
+class PaperTable(Table):
+    """[rounds] of kind "paper"."""
+
+    kind: Literal["paper"]
+    alpha: NonNegative
+    beta: NonNegative
+
+    def model(self) -> PaperRounds:
+        """The rounds model."""
+        return PaperRounds(alpha=self.alpha, beta=self.beta)
+
+
+class BoundTable(Table):
+    """[rounds] of kind "bound"."""
+
+    kind: Literal["bound"]
+    smoothness: Positive
+    sigma: Positive
+    gradient_bound: Positive
+    initial_gap: Positive
+    batch: Annotated[float, Field(ge=1.0)]
+    epsilon: Positive
+    form: Literal["exact", "printed"] = "exact"
+
+    def model(self) -> BoundRounds:
+        """The rounds model."""
+        return BoundRounds(**self.model_dump(exclude={"kind"}))
+
+
+class PowerLawTable(Table):
+    """[rounds] of kind "power-law"."""
+
+    kind: Literal["power-law"]
+    tau: Positive
+    c: NonNegative
+    a: float
+    q: Positive
+
+    def model(self) -> PowerLawRounds:
+        """The rounds model."""
+        return PowerLawRounds(tau=self.tau, c=self.c, a=self.a, q=self.q)
+
+
+class SparsityTable(Table):
+    """limits.sparsity."""
+
+    min: Annotated[float, Field(ge=1.0)]
+    max: Annotated[float, Field(ge=1.0)]
+
+
+class StepRangeTable(Table):
+    """limits.local_steps as a range: every whole number from min to max."""
+
+    min: Steps
+    max: Steps
+
+
+class LimitsTable(Table):
+    """[limits]; ``local_steps`` is {min, max} or a list."""
+
+    sparsity: SparsityTable
+    local_steps: Annotated[
+        Annotated[StepRangeTable, Tag("range")] | Annotated[list[Steps], Tag("list")],
+        Discriminator(lambda value: "list" if isinstance(value, list) else "range"),
+    ]
+    round_seconds: Positive | None = None
+
+    def choices(self) -> tuple[int, ...] | range:
+        """Every H that may be chosen."""
+        steps = self.local_steps
+        if isinstance(steps, list):
+            return tuple(steps)
+        if steps.min > steps.max:
+            raise InvalidInputError(f"limits.local_steps.min must be at most max = {steps.max}, got {steps.min}")
+        return range(steps.min, steps.max + 1)
+
+
+class RadioTable(Table):
+    """[device.radio]."""
+
+    power_watts: NonNegative
+    bandwidth_hertz: Positive
+    mean_snr_db: SnrDecibels | None = None
+    fading: Literal["none", "rayleigh", "rician", "nakagami", "trace"] = "rayleigh"
+    rician_k: NonNegative | None = None
+    nakagami_m: Annotated[float, Field(ge=0.5)] | None = None
+    trace: str | None = None
+    overhead_scale: Positive = 1.0
+    overhead_bits: NonNegative = 0.0
+
+    def radio(self, folder: Path, rates: dict["RadioTable", float]) -> Radio:
+        """The radio at its average rate; ``rates`` remembers the rates of equal radios."""
+        if self not in rates:
+            rates[self] = self.bandwidth_hertz * self._efficiency(folder)
+        if not rates[self] > 0.0:
+            raise InvalidInputError(f"radio: the average rate must be above 0 bits per second, got {rates[self]!r}")
+        return Radio(
+            power_watts=self.power_watts,
+            rate_bits_per_second=rates[self],
+            overhead_scale=self.overhead_scale,
+            overhead_bits=self.overhead_bits,
+        )
+
+    def _efficiency(self, folder: Path) -> float:
+        for key, fading in (("rician_k", "rician"), ("nakagami_m", "nakagami"), ("trace", "trace")):
+            given = getattr(self, key)
+            if (given is not None) != (self.fading == fading):
+                wanted = "is missing" if given is None else "is unused"
+                raise InvalidInputError(
+                    f"radio.{key} {wanted}: {key} and fading = {fading!r} go together, got fading = {self.fading!r}"
+                )
+        if self.fading == "trace":
+            return self._trace_efficiency(folder / str(self.trace))
+        snr = channel.snr_from_decibels(self._mean_snr_db())
+        efficiencies: dict[str, Callable[[], float]] = {
+            "none": lambda: channel.efficiency_without_fading(snr),
+            "rayleigh": lambda: channel.efficiency_rayleigh(snr),
+            "rician": lambda: channel.efficiency_rician(snr, self.rician_k or 0.0),
+            "nakagami": lambda: channel.efficiency_nakagami(snr, self.nakagami_m or 1.0),
+        }
+        return efficiencies[self.fading]()
+
+    def _mean_snr_db(self) -> float:
+        if self.mean_snr_db is None:
+            raise InvalidInputError("radio.mean_snr_db is missing (a number from -200 to 200)")
+        return self.mean_snr_db
+
+    def _trace_efficiency(self, path: Path) -> float:
+        """Column ``gain`` scales the mean SNR; column ``snr_db`` is the SNR itself."""
+        header = read_header(path)
+        if ("gain" in header) == ("snr_db" in header):
+            raise InvalidInputError(
+                f"{path}: the header must name exactly one of gain and snr_db, got {','.join(header)!r}"
+            )
+        if "gain" in header:
+            gains = read_columns(path, ("gain",), low=0.0)["gain"]
+            return channel.efficiency_trace(channel.snr_from_decibels(self._mean_snr_db()), gains)
+        if self.mean_snr_db is not None:
+            raise InvalidInputError(
+                f"radio.mean_snr_db must be absent with a trace of snr_db, got {self.mean_snr_db!r}"
+            )
+        snr = 10.0 ** (read_columns(path, ("snr_db",))["snr_db"] / 10.0)
+        return channel.efficiency_trace(float(snr.mean()), snr)
+
+
+class GpuTable(Table):
+    """[device.gpu]."""
+
+    static_watts: NonNegative
+    memory_watts_per_hertz: NonNegative
+    core_watts_per_volt2_hertz: NonNegative
+    static_seconds: NonNegative
+    memory_cycles: NonNegative
+    core_cycles: NonNegative
+    core_volts: Positive
+    core_hertz: Positive
+    memory_hertz: Positive
+
+    def joules_and_seconds(self) -> tuple[float, float]:
+        """Of one local step at the given voltage and clocks."""
+        clocks = {"core_hertz": self.core_hertz, "memory_hertz": self.memory_hertz}
+        model = GpuModel(**self.model_dump(exclude={"core_volts", *clocks}))
+        return model.step_joules(core_volts=self.core_volts, **clocks), model.step_seconds(**clocks)
+
+
+class DeviceTable(Table):
+    """[[device]]: each joule cost in exactly one form, measured or modelled."""
+
+    name: str
+    count: Annotated[int, Field(ge=1, le=MAX_DEVICES)] = 1
+    joules_per_step: NonNegative | None = None
+    seconds_per_step: NonNegative | None = None
+    gpu: GpuTable | None = None
+    joules_per_bit: NonNegative | None = None
+    message_joules: NonNegative | None = None
+    seconds_per_bit: NonNegative | None = None
+    message_seconds: NonNegative | None = None
+    radio: RadioTable | None = None
+    battery_joules: Positive | None = None
+
+    def costs(self, folder: Path, rates: dict[RadioTable, float]) -> Costs:
+        """Keyword arguments of ``Fleet`` for one such device."""
+        self._require_one_form("joules_per_step", "gpu", ("seconds_per_step",))
+        self._require_one_form("joules_per_bit", "radio", ("message_joules", "seconds_per_bit", "message_seconds"))
+        costs: Costs = {
+            "joules_per_step": self.joules_per_step,
+            "seconds_per_step": self.seconds_per_step,
+            "joules_per_bit": self.joules_per_bit,
+            "message_joules": self.message_joules or 0.0,
+            "seconds_per_bit": self.seconds_per_bit,
+            "message_seconds": self.message_seconds or 0.0,
+            "battery_joules": float("inf") if self.battery_joules is None else self.battery_joules,
+        }
+        if self.gpu is not None:
+            costs["joules_per_step"], costs["seconds_per_step"] = self.gpu.joules_and_seconds()
+        if self.radio is not None:
+            radio = self.radio.radio(folder, rates)
+            costs |= {
+                "joules_per_bit": radio.joules_per_bit,
+                "message_joules": radio.message_joules,
+                "seconds_per_bit": radio.seconds_per_bit,
+                "message_seconds": radio.message_seconds,
+            }
+        return costs
+
+    def _require_one_form(self, measured: str, modelled: str, extras: tuple[str, ...]) -> None:
+        has_measured, has_model = getattr(self, measured) is not None, getattr(self, modelled) is not None
+        if has_measured == has_model:
+            given = "both" if has_model else "neither"
+            raise InvalidInputError(f"needs exactly one of {measured} and [device.{modelled}], got {given}")
+        for key in extras:
+            if has_model and getattr(self, key) is not None:
+                raise InvalidInputError(
+                    f"{key} must be absent with [device.{modelled}], which gives it, got {getattr(self, key)!r}"
+                )
+
+
+class ScenarioTables(Table):
+    """The whole file."""
+
+    version: Literal[1] = 1
+    model: ModelTable
+    rounds: PaperTable | BoundTable | PowerLawTable = Field(discriminator="kind")
+    limits: LimitsTable
+    device: Annotated[list[DeviceTable], Field(min_length=1)]
+    training: dict[str, Any] | None = None
+
+
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+
+def validate(schema: type[AnyTable], data: dict[str, Any]) -> AnyTable:
+    """``data`` as the model, or its first error as an ``InvalidInputError``."""
+    try:
+        return schema.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInputError(_sentence(error, data)) from error
+
+
+def _sentence(error: ValidationError, data: dict[str, Any]) -> str:
+    """The first error; an unknown key goes first, since it explains the key that is missing."""
+    details = error.errors(include_url=False)
+    first = next((one for one in details if one["type"] == "extra_forbidden"), details[0])
+    where, kind = _where(first["loc"], data), first["type"]
+    if kind == "extra_forbidden":
+        keys = tuple(part for part in first["loc"][:-1] if isinstance(part, str))
+        return f"{where} is not a known key; allowed are {', '.join(TABLES[keys].model_fields)}"
+    if kind == "missing":
+        return f"{where} is missing" + (": at least one [[device]] is needed" if where == "device" else "")
+    if kind.startswith("union_tag"):
+        return f"{where}.kind must be 'paper', 'bound' or 'power-law', got {_shown(first, 'kind')}"
+    message = first["msg"].replace("Input should", "must").replace("Input", "it")
+    return f"{where} {message}, got {_shown(first)}"
+
+
+def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
+    """Dotted key; a device by its name."""
+    text = ""
+    for i, part in enumerate(location):
+        if i and location[i - 1] in ("rounds", "local_steps") and part in _TAGS:
+            continue
+        if i == 1 and location[0] == "device":
+            device = data["device"][part]
+            name = device.get("name", part) if isinstance(device, dict) else part
+            text = f"device {name!r}:"
+        elif isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += (" " if text.endswith(":") else "." if text else "") + part
+    return text.rstrip(":")
+
+
+def _shown(detail: ErrorDetails, key: str | None = None) -> str:
+    value = detail["input"]
+    if key is not None:
+        value = value.get(key, "none") if isinstance(value, dict) else value
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+_TAGS = ("range", "list", "paper", "bound", "power-law")
+TABLES: dict[tuple[str, ...], type[Table]] = {
+    (): ScenarioTables,
+    ("model",): ModelTable,
+    ("rounds", "paper"): PaperTable,
+    ("rounds", "bound"): BoundTable,
+    ("rounds", "power-law"): PowerLawTable,
+    ("limits",): LimitsTable,
+    ("limits", "sparsity"): SparsityTable,
+    ("limits", "local_steps", "range"): StepRangeTable,
+    ("device",): DeviceTable,
+    ("device", "radio"): RadioTable,
+    ("device", "gpu"): GpuTable,
+}
