@@ -15,8 +15,9 @@ from fedjoule.errors import InvalidInputError, require_integer
 from fedjoule.planner.frontier import Frontier
 from fedjoule.planner.objective import Objective
 from fedjoule.planner.pareto import lower_bounds
+from fedjoule.planner.pooling import Pooling
 from fedjoule.planner.problem import ControlProblem
-from fedjoule.planner.solve import Answer, Pooling
+from fedjoule.planner.solve import Answer
 
 OUTER_TOLERANCE = 1e-5  # epsilon, iota and xi of Algorithm 2
 INNER_TOLERANCE = 1e-5

@@ -15,6 +15,7 @@ from fedjoule.errors import InfeasiblePlanError
 from fedjoule.planner.frontier import invert_message_bits
 from fedjoule.planner.problem import ControlProblem
 
+MAX_CLIMB = 5000
 _SLACK = 1e-12  # relative; keeps rounding from breaking a constraint that the exact sparsity meets
 
 
@@ -62,26 +63,22 @@ def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, bo
 
 def least_consistent_power(
     raise_box: Callable[[float], Box], power_of: Callable[[Box], float], start: float
-) -> float | None:
-    """The least s >= start with power_of(raise_box(s)) <= s, or None if there is none.
+) -> tuple[float, bool]:
+    """The least s >= start with power_of(raise_box(s)) <= s, and True; or a bound that every such s exceeds, and False.
 
-    Both maps are monotone, so the iteration rises to the least fixed point and never passes a consistent s.
-    Where it creeps, the last value is tried a relative 1e-9 higher.
+    Both maps are monotone, so the iteration rises to the least fixed point, in floating point too, and never passes a
+    consistent s. Where it has not arrived after ``MAX_CLIMB`` steps the two curves all but touch; that counts as none.
     """
     s = start
-    for _ in range(1000):
+    for _ in range(MAX_CLIMB):
         box = raise_box(s)
         if not box.feasible:
-            return None
+            break
         power = power_of(box)
         if power <= s:
-            return s
-        if power <= s * (1.0 + 1e-13):
-            break
+            return s, True
         s = power
-    s *= 1.0 + 1e-9
-    box = raise_box(s)
-    return s if box.feasible and power_of(box) <= s else None
+    return s, False
 
 
 def require_deadline(problem: ControlProblem) -> list[int]:
@@ -98,14 +95,10 @@ def require_deadline(problem: ControlProblem) -> list[int]:
     return feasible
 
 
-def battery_shortage(problem: ControlProblem, local_steps: int) -> tuple[float, int, float]:
-    """(ratio, device, joules): the device that most exceeds its battery even at the largest sparsity.
-
-    The joules are a lower bound: rounds as if all devices were at their least sparsity for the deadline.
-    """
-    box = deadline_box(problem, local_steps)
-    rounds = problem.predicted_rounds(local_steps, box.lower)
-    need = rounds * problem.round_joules(local_steps, box.upper)
+def battery_shortage(problem: ControlProblem, local_steps: int, mean_power: float) -> tuple[float, int, float]:
+    """(ratio, device, joules): who most exceeds its battery at the largest sparsity, and what it needs at least."""
+    rounds = float(problem.rounds.rounds(mean_power, local_steps, problem.devices))
+    need = rounds * problem.round_joules(local_steps, problem.sparsity[1])
     assert problem.fleet.battery_joules is not None
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(need > 0.0, need / problem.fleet.battery_joules, 0.0)
