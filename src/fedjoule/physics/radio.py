@@ -18,12 +18,25 @@ def estimated_message_bits(parameters: float, sparsity: ArrayLike, value_bits: i
 
 def position_bits(parameters: int, kept: ArrayLike) -> FloatArray:
     """log2 C(d, k), [LI21] eq. (14): the least that k positions out of d can take when all sets are alike."""
-    from scipy.special import betaln
-
     k = np.asarray(kept, dtype=np.float64)
-    # C(d, k) = 1 / ((d + 1) Beta(d - k + 1, k + 1)): no difference of large log-factorials
-    log_binomial = -np.log(parameters + 1.0) - betaln(parameters - k + 1.0, k + 1.0)
-    return np.asarray(np.maximum(log_binomial, 0.0) / math.log(2.0))
+    few = np.minimum(k, parameters - k)
+    inner = np.maximum(few, 1.0)  # few = 0 is answered by the mask below
+    d = max(float(parameters), 2.0)
+    rest = d - inner
+    # the entropy form cancels nothing, unlike differences of log-factorials [LOADER00]
+    entropy = inner * np.log(d / inner) - rest * np.log1p(-inner / d) + 0.5 * np.log(d / (2.0 * np.pi * inner * rest))
+    nats = entropy + _stirling_error(d) - _stirling_error(inner) - _stirling_error(rest)
+    return np.where(few == 0.0, 0.0, nats / math.log(2.0))
+
+
+def _stirling_error(n: ArrayLike) -> FloatArray:
+    """ln n! - ln(sqrt(2 pi n) (n / e)^n) for n >= 1."""
+    n = np.asarray(n, dtype=np.float64)
+    small = np.array([math.lgamma(i + 1) - (i + 0.5) * math.log(i) + i for i in range(1, 17)])
+    tabled = small[np.clip(n, 1, 16).astype(np.int64) - 1] - 0.5 * math.log(2.0 * math.pi)
+    squared = 1.0 / (n * n)
+    series = (1 / 12 - squared * (1 / 360 - squared * (1 / 1260 - squared * (1 / 1680 - squared / 1188)))) / n
+    return np.where(n <= 16.0, tabled, series)
 
 
 def exact_message_bits(parameters: int, kept: ArrayLike, value_bits: int) -> FloatArray:

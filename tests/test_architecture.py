@@ -1,0 +1,87 @@
+"""Imports point one way, heavy libraries load late, and the public names are the promised ones."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import fedjoule
+
+SOURCE = Path(fedjoule.__file__).parent
+SHARED = {"arrays", "errors", "measurements"}
+ALLOWED = {
+    "physics": set(),
+    "convergence": set(),
+    "embedded": set(),
+    "planner": {"convergence", "physics"},
+    "schema": {"planner", "convergence", "physics"},
+    "scenario": {"schema", "planner", "convergence", "physics"},
+    "reports": {"scenario", "planner", "convergence", "physics"},
+    "cli": {"reports", "scenario", "planner", "convergence", "physics", "__init__"},
+    "__init__": {"scenario", "planner", "convergence", "physics"},
+    "__main__": {"cli"},
+    **{name: set() for name in SHARED - {"measurements"}},
+    "measurements": set(),
+}
+
+
+def area(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_areas(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fedjoule":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("fedjoule.")}
+    return {"__init__" if name == "__version__" else name for name in found}
+
+
+def test_imports_point_from_the_shell_to_the_core():
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        extra = imported_areas(path) - ALLOWED[area(path)] - SHARED - {area(path)}
+        wrong += [f"{path.relative_to(SOURCE)} imports {name}" for name in extra]
+    assert wrong == []
+
+
+def test_every_area_is_listed():
+    assert {area(path) for path in SOURCE.rglob("*.py")} == set(ALLOWED)
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(' '.join(sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_importing_the_package_stays_light():
+    heavy = {"torch", "matplotlib", "pydantic", "rich", "typer", "scipy", "numba", "plotly"}
+    assert modules_after("import fedjoule").isdisjoint(heavy)
+
+
+def test_the_command_line_loads_no_plotting_and_no_compiler():
+    assert modules_after("import fedjoule.cli").isdisjoint({"torch", "matplotlib", "numba", "plotly"})
+
+
+def test_the_public_names_are_these():
+    assert sorted(fedjoule.__all__) == [
+        "BoundRounds",
+        "ControlProblem",
+        "FedJouleError",
+        "FedJouleWarning",
+        "Fleet",
+        "InfeasiblePlanError",
+        "InvalidInputError",
+        "PaperRounds",
+        "Plan",
+        "PowerLawRounds",
+        "RoundsModel",
+        "Scenario",
+        "schemes",
+        "solve",
+    ]
+    for name in fedjoule.__all__:
+        assert getattr(fedjoule, name) is not None
