@@ -3,6 +3,7 @@
 import csv
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,47 +23,89 @@ def read_text(path: str | Path, *, max_bytes: int = MAX_TABLE_BYTES) -> str:
             raise InvalidInputError(f"{file}: the file must have at most {max_bytes} bytes, got {size}")
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{file}: must be UTF-8 text, got byte {error.start} invalid") from error
-    except OSError as error:
-        raise InvalidInputError(f"{file}: cannot be read ({error.strerror or error})") from error
+        raise InvalidInputError(f"{file}: must be UTF-8 text, got an invalid byte at {error.start}") from error
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
 def read_header(path: str | Path) -> list[str]:
     """Column names of a CSV file."""
-    first = next(iter(read_text(path).splitlines()), "")
-    return [name.strip() for name in next(csv.reader([first]), [])]
+    return _Table.read(path).header
 
 
 def read_columns(
-    path: str | Path, columns: Sequence[str], *, above: float = -math.inf, low: float = -math.inf
+    path: str | Path,
+    columns: Sequence[str],
+    *,
+    above: float = -math.inf,
+    low: float = -math.inf,
+    high: float = math.inf,
 ) -> dict[str, FloatArray]:
-    """The named columns as float64 arrays: finite numbers > ``above`` and >= ``low``, at least one row."""
-    header = read_header(path)
-    missing = [name for name in columns if name not in header]
-    if missing:
-        raise InvalidInputError(
-            f"{path}: the header must name {', '.join(columns)}; {missing[0]} is missing, got {','.join(header)!r}"
-        )
-    wanted = [header.index(name) for name in columns]
-    rows = list(csv.reader(read_text(path).splitlines()[1:]))
-    values = [
-        [_cell(path, line, name, row, i, above, low) for name, i in zip(columns, wanted, strict=True)]
-        for line, row in enumerate(rows, start=2)
-        if any(cell.strip() for cell in row)
-    ]
-    if not values:
+    """The named columns: finite numbers > ``above``, >= ``low`` and <= ``high``, at least one row."""
+    table = _Table.read(path)
+    for name in columns:
+        if table.header.count(name) != 1:
+            raise InvalidInputError(
+                f"{path}: the header must name {name} once (wanted: {', '.join(columns)}), "
+                f"got {','.join(table.header)!r}"
+            )
+    if not table.rows:
         raise InvalidInputError(f"{path}: must have at least one row of numbers below the header, got none")
-    table = np.array(values, dtype=np.float64)
-    return {name: table[:, i].copy() for i, name in enumerate(columns)}
+    limits = _Limits(above, low, high)
+    return {name: table.column(name, limits) for name in columns}
 
 
-def _cell(path: str | Path, line: int, name: str, row: list[str], index: int, above: float, low: float) -> float:
-    text = row[index].strip() if index < len(row) else ""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > above and value >= low):
-        bound = f" above {above:g}" if math.isfinite(above) else f" of at least {low:g}" if math.isfinite(low) else ""
-        raise InvalidInputError(f"{path}, line {line}: {name} must be a finite number{bound}, got {text!r}")
-    return value
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    above: float
+    low: float
+    high: float
+
+    def allow(self, value: float) -> bool:
+        return math.isfinite(value) and value > self.above and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        parts = (
+            f" above {self.above:g}" if math.isfinite(self.above) else "",
+            f" of at least {self.low:g}" if math.isfinite(self.low) else "",
+            f" and at most {self.high:g}" if math.isfinite(self.high) else "",
+        )
+        return "a finite number" + "".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    path: str | Path
+    header: list[str]
+    rows: list[tuple[int, list[str]]]  # with line numbers, blank lines left out
+
+    @classmethod
+    def read(cls, path: str | Path) -> "_Table":
+        """Parse the file; every row must be as long as the header."""
+        try:
+            reader = csv.reader(read_text(path).splitlines(), strict=True)
+            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+        except csv.Error as error:
+            raise InvalidInputError(f"{path}: must be CSV ({error})") from error
+        header = lines[0][1] if lines else []
+        rows = [(number, row) for number, row in lines[1:] if any(row)]
+        for number, row in rows:
+            if len(row) != len(header):
+                raise InvalidInputError(
+                    f"{path}, line {number}: must have {len(header)} cells like the header, got {len(row)}"
+                )
+        return cls(path, header, rows)
+
+    def column(self, name: str, limits: _Limits) -> FloatArray:
+        """The numbers of one column."""
+        index = self.header.index(name)
+        return np.array([self._number(line, name, row[index], limits) for line, row in self.rows])
+
+    def _number(self, line: int, name: str, text: str, limits: _Limits) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not limits.allow(value):
+            raise InvalidInputError(f"{self.path}, line {line}: {name} must be {limits}, got {text!r}")
+        return value

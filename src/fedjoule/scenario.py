@@ -97,7 +97,7 @@ class Scenario:
 def _parse(text: str) -> dict[str, Any]:
     try:
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"must be TOML ({error})") from error
     devices = data.get("device")
     for number, device in enumerate(devices if isinstance(devices, list) else [], start=1):

@@ -18,7 +18,8 @@ from fedjoule.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_VALUE_
 
 Positive = Annotated[float, Field(gt=0.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
-SnrDecibels = Annotated[float, Field(ge=-200.0, le=200.0)]
+MAX_DECIBELS = 200.0
+SnrDecibels = Annotated[float, Field(ge=-MAX_DECIBELS, le=MAX_DECIBELS)]
 Steps = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
 Costs = dict[str, float | None]
 
@@ -117,7 +118,7 @@ class LimitsTable(Table):
 class RadioTable(Table):
     """[device.radio]."""
 
-    power_watts: NonNegative
+    power_watts: Positive
     bandwidth_hertz: Positive
     mean_snr_db: SnrDecibels | None = None
     fading: Literal["none", "rayleigh", "rician", "nakagami", "trace"] = "rayleigh"
@@ -173,12 +174,15 @@ class RadioTable(Table):
             )
         if "gain" in header:
             gains = read_columns(path, ("gain",), low=0.0)["gain"]
+            if not gains.mean() > 0.0:
+                raise InvalidInputError(f"{path}: the gains must have a positive mean, got {gains.mean():g}")
             return channel.efficiency_trace(channel.snr_from_decibels(self._mean_snr_db()), gains)
         if self.mean_snr_db is not None:
             raise InvalidInputError(
                 f"radio.mean_snr_db must be absent with a trace of snr_db, got {self.mean_snr_db!r}"
             )
-        snr = 10.0 ** (read_columns(path, ("snr_db",))["snr_db"] / 10.0)
+        decibels = read_columns(path, ("snr_db",), low=-MAX_DECIBELS, high=MAX_DECIBELS)["snr_db"]
+        snr = 10.0 ** (decibels / 10.0)
         return channel.efficiency_trace(float(snr.mean()), snr)
 
 
@@ -257,7 +261,7 @@ class DeviceTable(Table):
 class ScenarioTables(Table):
     """The whole file."""
 
-    version: Literal[1] = 1
+    version: Annotated[int, Field(ge=1, le=1)] = 1
     model: ModelTable
     rounds: PaperTable | BoundTable | PowerLawTable = Field(discriminator="kind")
     limits: LimitsTable

@@ -53,7 +53,12 @@ class PilotRuns:
             require_array("rounds", rounds),
         )
         if np.any(columns[2] <= 0.0):
-            raise InvalidInputError(f"rounds must be above 0, got {columns[2].min()!r}")
+            raise InvalidInputError(f"rounds must be above 0, got {float(columns[2].min())!r}")
+        fractional = columns[1][columns[1] % 1.0 != 0.0]
+        if fractional.size:
+            raise InvalidInputError(
+                f"local_steps must be whole numbers of at least 1, got {float(fractional.flat[0])!r}"
+            )
         try:
             return cls(*(np.array(np.atleast_1d(x)) for x in np.broadcast_arrays(*columns)))
         except ValueError as error:

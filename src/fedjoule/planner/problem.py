@@ -59,6 +59,23 @@ class ControlProblem:
         object.__setattr__(self, "local_steps", _checked_steps(self.local_steps))
         if self.round_seconds is not None:
             require_number("round_seconds", self.round_seconds, low=0.0, above=True)
+        self._require_finite_energy()
+
+    def _require_finite_energy(self) -> None:
+        """Refuse costs and constants whose products overflow."""
+        low, high = self.sparsity
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounds = max(self.predicted_rounds(h, high) for h in self.step_choices[[0, -1]].tolist())
+            per_round = (
+                float(self.message_bits(low)) * float(np.sum(self.fleet.joules_per_bit))
+                + float(np.sum(self.fleet.message_joules))
+                + float(self.step_choices[-1]) * float(np.sum(self.fleet.joules_per_step))
+            )
+        if not np.isfinite(rounds * per_round):
+            raise InvalidInputError(
+                f"rounds times joules of a round must be finite, got up to {rounds:g} times {per_round:g}: the costs "
+                "of the devices or the constants of the rounds model are too large"
+            )
 
     @property
     def step_choices(self) -> IntArray:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.console import Group as Stack
 from rich.console import RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from fedjoule.arrays import FloatArray
@@ -42,7 +43,7 @@ def _headline(scenario: Scenario) -> str:
     if scenario.round_seconds is not None:
         limits += f", rounds of at most {scenario.round_seconds:g} s"
     devices = f"{len(scenario.fleet):,} device{'s' * (len(scenario.fleet) != 1)}"
-    return f"{scenario.name}: {devices}, {scenario.parameters:,} parameters\nlimits: {limits}"
+    return f"{escape(scenario.name)}: {devices}, {scenario.parameters:,} parameters\nlimits: {limits}"
 
 
 def _energy_table(plans: Sequence[Plan]) -> Table:
@@ -86,7 +87,7 @@ def _sparsity_table(scenario: Scenario, plans: Sequence[Plan]) -> Table:
         cells = [_span(plan.sparsity[part]) for plan in plans]
         if len(plans) == 1:
             cells.append(_span(plans[0].kept_entries(scenario.parameters)[part].astype(np.float64), "{:,.0f}"))
-        table.add_row(group.name, f"{group.count:,}", *cells)
+        table.add_row(escape(group.name), f"{group.count:,}", *cells)
     hidden = len(scenario.groups) - MAX_GROUPS_SHOWN
     if hidden > 0:
         rest = [_span(plan.sparsity[first:]) for plan in plans]
