@@ -9,7 +9,8 @@ from typing import Annotated, Optional, cast
 import typer
 
 from fedjoule import __version__
-from fedjoule.errors import FedJouleError, FedJouleWarning, InfeasiblePlanError, InvalidInputError
+from fedjoule.errors import FedJouleError, FedJouleWarning, InfeasiblePlanError, InvalidInputError, require_integer
+from fedjoule.physics.fleet import MAX_DEVICES
 from fedjoule.planner.plan import Plan, plans_to_json
 from fedjoule.planner.problem import ControlProblem
 from fedjoule.planner.schemes import SCHEMES
@@ -174,6 +175,7 @@ def calibrate_rounds(
 
         if kind not in ("paper", "power-law"):
             raise InvalidInputError(f"--kind must be paper or power-law, got {kind!r}")
+        require_integer("--devices", devices, low=1, high=MAX_DEVICES)
         runs = PilotRuns.from_csv(measurements)
         with _named(measurements):
             fit = fit_paper_rounds(runs, devices=devices) if kind == "paper" else fit_power_law_rounds(runs)

@@ -57,15 +57,18 @@ class Scenario:
 
     def problem(self) -> ControlProblem:
         """The control problem that the scenario describes."""
-        return ControlProblem(
-            fleet=self.fleet,
-            rounds=self.rounds,
-            parameters=self.parameters,
-            value_bits=self.value_bits,
-            sparsity=self.sparsity,
-            local_steps=self.local_steps,
-            round_seconds=self.round_seconds,
-        )
+        try:
+            return ControlProblem(
+                fleet=self.fleet,
+                rounds=self.rounds,
+                parameters=self.parameters,
+                value_bits=self.value_bits,
+                sparsity=self.sparsity,
+                local_steps=self.local_steps,
+                round_seconds=self.round_seconds,
+            )
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{self.name}: {error}") from error
 
     @classmethod
     def _from_text(cls, text: str, name: str, folder: Path) -> "Scenario":
@@ -97,8 +100,10 @@ class Scenario:
 def _parse(text: str) -> dict[str, Any]:
     try:
         data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"must be TOML ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError("must be TOML with numbers and nesting of sane size, got more") from error
     devices = data.get("device")
     for number, device in enumerate(devices if isinstance(devices, list) else [], start=1):
         if isinstance(device, dict):

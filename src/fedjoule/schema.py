@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from fedjoule.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds
@@ -22,6 +22,15 @@ MAX_DECIBELS = 200.0
 SnrDecibels = Annotated[float, Field(ge=-MAX_DECIBELS, le=MAX_DECIBELS)]
 Steps = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
 Costs = dict[str, float | None]
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("must hold printable characters only")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 
 
 class Table(BaseModel):
@@ -100,7 +109,7 @@ class LimitsTable(Table):
 
     sparsity: SparsityTable
     local_steps: Annotated[
-        Annotated[StepRangeTable, Tag("range")] | Annotated[list[Steps], Tag("list")],
+        Annotated[StepRangeTable, Tag("range")] | Annotated[list[Steps], Field(min_length=1), Tag("list")],
         Discriminator(lambda value: "list" if isinstance(value, list) else "range"),
     ]
     round_seconds: Positive | None = None
@@ -209,7 +218,7 @@ class GpuTable(Table):
 class DeviceTable(Table):
     """[[device]]: each joule cost in exactly one form, measured or modelled."""
 
-    name: str
+    name: Name
     count: Annotated[int, Field(ge=1, le=MAX_DEVICES)] = 1
     joules_per_step: NonNegative | None = None
     seconds_per_step: NonNegative | None = None
@@ -291,9 +300,23 @@ def _sentence(error: ValidationError, data: dict[str, Any]) -> str:
     if kind == "missing":
         return f"{where} is missing" + (": at least one [[device]] is needed" if where == "device" else "")
     if kind.startswith("union_tag"):
-        return f"{where}.kind must be 'paper', 'bound' or 'power-law', got {_shown(first, 'kind')}"
-    message = first["msg"].replace("Input should", "must").replace("Input", "it")
-    return f"{where} {message}, got {_shown(first)}"
+        given = first["input"].get("kind") if isinstance(first["input"], dict) else first["input"]
+        found = "is missing; it" if given is None else ""
+        return f"{where}.kind {found} must be 'paper', 'bound' or 'power-law', got {_shown(given)}".replace("  ", " ")
+    return f"{where} {_requirement(first, where)}, got {_shown(first['input'])}"
+
+
+def _requirement(detail: ErrorDetails, where: str) -> str:
+    """What pydantic asks for, in the words of a TOML file."""
+    kind = detail["type"]
+    if kind in ("model_type", "dict_type"):
+        choice = " or a list of whole numbers" if where.endswith("local_steps") else ""
+        return f"must be a table{choice}"
+    if kind == "list_type" and where == "device":
+        return "must be written [[device]], in double brackets"
+    if kind == "too_short":
+        return "must have at least 1 entry"
+    return detail["msg"].replace("Input should", "must").replace("String should", "must").replace("Value error, ", "")
 
 
 def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
@@ -313,11 +336,8 @@ def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
     return text.rstrip(":")
 
 
-def _shown(detail: ErrorDetails, key: str | None = None) -> str:
-    value = detail["input"]
-    if key is not None:
-        value = value.get(key, "none") if isinstance(value, dict) else value
-    text = repr(value)
+def _shown(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

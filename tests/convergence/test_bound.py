@@ -77,5 +77,5 @@ def test_a_step_size_beyond_the_theorem_is_refused(training):
 
 
 def test_a_gradient_bound_below_sigma_is_refused():
-    with pytest.raises(InvalidInputError, match="gradient_bound must be .* at least 2"):
+    with pytest.raises(InvalidInputError, match=r"gradient_bound must be .* at least 2"):
         LearningConstants(smoothness=1.0, sigma=2.0, gradient_bound=1.0, initial_gap=1.0, batch=1.0)

@@ -80,8 +80,16 @@ def test_a_coefficient_that_no_device_can_have_is_refused_by_name():
 
 def test_clocks_that_never_vary_apart_are_refused():
     data = measure(KNOWN, noise=0.0)
-    data["memory_hertz"] = np.full_like(data["memory_hertz"], 1.6e9)
+    data["memory_hertz"] = 2.0 * data["core_hertz"]
     with pytest.raises(InvalidInputError, match="cannot tell"):
+        fit_gpu(data)
+
+
+@pytest.mark.parametrize("clock", ["core_hertz", "memory_hertz"])
+def test_a_clock_that_never_varies_is_named(clock):
+    data = measure(KNOWN, noise=0.0)
+    data[clock] = np.full_like(data[clock], 1.6e9)
+    with pytest.raises(InvalidInputError, match=f"{clock} must vary .* got 1.6e"):
         fit_gpu(data)
 
 

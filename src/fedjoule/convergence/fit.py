@@ -68,9 +68,10 @@ class PilotRuns:
     @classmethod
     def from_csv(cls, path: str | Path) -> "PilotRuns":
         """Columns ``ROUNDS_COLUMNS`` of a CSV file."""
-        columns = read_columns(path, ROUNDS_COLUMNS, above=0.0)
+        sparsity, local_steps = (read_columns(path, (name,), low=1.0)[name] for name in ROUNDS_COLUMNS[:2])
+        rounds = read_columns(path, ("rounds",), above=0.0)["rounds"]
         try:
-            return cls.of(*(columns[name] for name in ROUNDS_COLUMNS))
+            return cls.of(sparsity, local_steps, rounds)
         except InvalidInputError as error:
             raise InvalidInputError(f"{path}: {error}") from error
 
@@ -78,6 +79,7 @@ class PilotRuns:
         """Refuse a table from which the constants cannot be told apart."""
         for name, array, least in (
             ("rows", np.arange(self.rounds.size), parameters + 1),
+            ("different pairs of sparsity and local_steps", self.sparsity + 1j * self.local_steps, parameters),
             ("different sparsity values", self.sparsity, sparsities),
             ("different local_steps values", self.local_steps, local_steps),
         ):

@@ -31,7 +31,7 @@ def efficiency_without_fading(snr: float) -> float:
 
 
 def efficiency_rayleigh(snr: float) -> float:
-    """exp(1/snr) E1(1/snr) / ln 2 [ALOUINI99, eq. (34)], in bits per second per hertz."""
+    """exp(1/snr) E1(1/snr) / ln 2 [ALOUINI99], in bits per second per hertz."""
     require_number("snr", snr, low=0.0)
     if snr == 0.0:
         return 0.0

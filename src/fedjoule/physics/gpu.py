@@ -65,6 +65,11 @@ def read_gpu_measurements(path: str) -> dict[str, FloatArray]:
 def fit_gpu(measurements: dict[str, FloatArray]) -> GpuFit:
     """Least-squares fit of power and time apart, both linear in their three coefficients."""
     volts, core, memory = (measurements[name] for name in GPU_COLUMNS[:3])
+    if core.size <= 3:
+        raise InvalidInputError(f"a GPU fit needs at least 4 rows, got {core.size}")
+    for name, clock in (("core_hertz", core), ("memory_hertz", memory)):
+        if np.ptp(clock) == 0.0:
+            raise InvalidInputError(f"{name} must vary between rows to be told from the rest, got {clock[0]:g} in all")
     ones = np.ones_like(core)
     power = _least_squares(
         {
@@ -96,20 +101,16 @@ class _LinearFit:
 
 
 def _least_squares(terms: dict[str, FloatArray], target: FloatArray) -> _LinearFit:
-    rows = target.size
-    if rows <= len(terms):
-        raise InvalidInputError(f"a GPU fit needs at least {len(terms) + 1} rows, got {rows}")
     design = np.column_stack(list(terms.values()))
     scale = np.abs(design).max(axis=0)
     solution, _, rank, singular = np.linalg.lstsq(design / scale, target, rcond=1e-9)
     if rank < len(terms):
-        names = " and ".join(list(terms)[1:])
         raise InvalidInputError(
-            f"the measurements cannot tell {names} apart: vary core_hertz and memory_hertz independently, "
+            f"the measurements cannot tell {', '.join(terms)} apart: vary core_hertz and memory_hertz independently, "
             f"got condition number {singular[0] / max(singular[-1], 1e-300):.3g} (at most 1e9)"
         )
     residuals = target - design @ (solution / scale)
-    variance = float(residuals @ residuals) / (rows - len(terms))
+    variance = float(residuals @ residuals) / (target.size - len(terms))
     covariance = np.linalg.inv((design / scale).T @ (design / scale)) * variance
     errors = np.sqrt(np.diag(covariance)) / scale
     coefficients = dict(zip(terms, (solution / scale).tolist(), strict=True))
