@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 import fedjoule as fj
-from fedjoule import schema
 from fedjoule.cli import app
 from fedjoule.convergence.fit import ROUNDS_COLUMNS
 from fedjoule.physics.gpu import GPU_COLUMNS
 from fedjoule.planner import benders
+from fedjoule.schema.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,7 +59,7 @@ def test_there_are_three_examples():
 
 def test_every_key_of_a_scenario_is_documented():
     text = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
-    keys = {key for table in schema.TABLES.values() for key in table.model_fields} - {"kind", "min", "max"}
+    keys = {key for table in TABLES.values() for key in table.model_fields} - {"kind", "min", "max"}
     sections = {"model", "rounds", "limits", "device", "gpu", "radio", "training"}
     missing = {key for key in keys - sections if f"`{key}`" not in text}
     assert missing == set()

@@ -14,7 +14,8 @@ from fedjoule.errors import InvalidInputError
 from fedjoule.measurements import read_text
 from fedjoule.physics.fleet import MAX_DEVICES, Fleet
 from fedjoule.planner.problem import ControlProblem
-from fedjoule.schema import DeviceTable, RadioTable, ScenarioTables, validate
+from fedjoule.schema.sentences import validate
+from fedjoule.schema.tables import DeviceTable, RadioTable, ScenarioTables
 
 MAX_SCENARIO_BYTES = 64 * 2**20
 ARCHITECTURES = {"lenet5": 431_080, "resnet20": 269_722}  # trainable parameters

@@ -10,7 +10,6 @@ once, and a few dozen tangents, shared by all H, close the gap. docs/planner.md 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedjoule.arrays import FloatArray
 from fedjoule.planner.frontier import Frontier, Points
@@ -18,6 +17,7 @@ from fedjoule.planner.objective import Objective
 
 TOLERANCE = 1e-9
 _MAX_SWEEPS = 400
+_MAX_SECANT_STEPS = 12
 _BATCH_ENTRIES = 1 << 15  # frontier entries evaluated in one sweep: many tangents for few devices, one for many
 
 
@@ -39,31 +39,34 @@ class Optimum:
 def minimise(
     frontier: Frontier, objective: Objective, *, tolerance: float = TOLERANCE, every_choice: bool = False
 ) -> Optimum:
-    """Add tangents until the best H is certified to ``tolerance``, or each H with ``every_choice``."""
+    """Add tangents until the best H is certified to ``tolerance``, or with ``every_choice`` each H for itself."""
     low, high = frontier.log_multiplier_range
     points = frontier.points([high, low] if low < high else [high])
     batch = max(1, _BATCH_ENTRIES // frontier.devices)
     for _ in range(_MAX_SWEEPS):
-        energy = objective.energy(points.mean_power, points.radio_joules)
+        least = objective.energy(points.mean_power, points.radio_joules).min(axis=0)
+        target = least if every_choice else least.min()
         split, floor = lower_bounds(points, objective)
-        best = energy.min(axis=0) if every_choice else energy.min()
-        shortfall = 1.0 - floor / np.where(best > 0.0, best, 1.0)
+        shortfall = 1.0 - floor / np.where(target > 0.0, target, 1.0)
         logs = _next_tangents(points, objective, split, shortfall, 0.5 * tolerance, batch)
         if logs.size == 0:
             break
         points = _merge(points, frontier.points(logs))
-    points = _polish(frontier, objective, points, objective_choices(energy, every_choice))
+    if not every_choice:
+        points = _polish(frontier, objective, points, int(least.argmin()))
+    return _optimum(points, objective)
+
+
+def _optimum(points: Points, objective: Objective) -> Optimum:
     energy = objective.energy(points.mean_power, points.radio_joules)
     _, floor = lower_bounds(points, objective)
-    winner = energy.argmin(axis=0)
-    best = energy.min(axis=0)
-    bound = np.minimum(best, floor.min(axis=0, initial=np.inf))
-    return Optimum(best, bound, points.log_multiplier[winner], points.mean_power.size)
-
-
-def objective_choices(energy: FloatArray, every_choice: bool) -> NDArray[np.intp]:
-    """The H whose stationary point is worth finding to the last digit."""
-    return np.arange(energy.shape[1]) if every_choice else np.atleast_1d(energy.min(axis=0).argmin())
+    least = energy.min(axis=0)
+    return Optimum(
+        energy_joules=least,
+        lower_bound_joules=np.minimum(least, floor.min(axis=0, initial=np.inf)),
+        log_multiplier=points.log_multiplier[energy.argmin(axis=0)],
+        tangents=points.mean_power.size,
+    )
 
 
 def lower_bounds(points: Points, objective: Objective) -> tuple[FloatArray, FloatArray]:
@@ -98,35 +101,29 @@ def _next_tangents(
         line = points.radio_joules[gap] - points.multiplier[gap] * (split[gap] - points.mean_power[gap])
         aim = objective.log_stationary_multiplier(float(split[gap]), max(float(line), 0.0), int(worst[gap]))
         margin = 0.02 * (logs[gap] - logs[gap + 1])
-        inside = np.clip(aim, logs[gap + 1] + margin, logs[gap] - margin)
-        proposed[i] = inside
+        proposed[i] = np.clip(aim, logs[gap + 1] + margin, logs[gap] - margin)
     return proposed
 
 
-def _polish(frontier: Frontier, objective: Objective, points: Points, choices: NDArray[np.intp]) -> Points:
-    """Find the stationary slope of each chosen H to rounding by the secant method, and add its point."""
-    for choice in choices:
-        energy = objective.energy(points.mean_power, points.radio_joules)[:, choice]
-        start = int(energy.argmin())
-        log = float(points.log_multiplier[start])
-        low, high = points.log_multiplier[-1], points.log_multiplier[0]
-        previous: tuple[float, float] | None = None
-        point = Points(*(x[[start]] for x in (points.log_multiplier, points.mean_power, points.radio_joules)))
-        for _ in range(12):
-            aim = objective.log_stationary_multiplier(
-                float(point.mean_power[0]), float(point.radio_joules[0]), int(choice)
-            )
-            residual = aim - log
-            if not low < aim < high or abs(residual) <= 4e-16 * max(1.0, abs(log)):
-                break
-            if previous is None or previous[1] == residual:
-                step = residual
-            else:
-                step = -residual * (log - previous[0]) / (residual - previous[1])
-            previous = (log, residual)
-            log = float(np.clip(log + step, low, high))
-            point = frontier.points(log)
-            points = _merge(points, point)
+def _polish(frontier: Frontier, objective: Objective, points: Points, choice: int) -> Points:
+    """Find the stationary slope of one H to rounding by the secant method, and add the points on the way."""
+    start = int(objective.energy(points.mean_power, points.radio_joules)[:, choice].argmin())
+    low, high = points.log_multiplier[-1], points.log_multiplier[0]
+    log, power, radio = (float(x[start]) for x in (points.log_multiplier, points.mean_power, points.radio_joules))
+    before: tuple[float, float] | None = None
+    for _ in range(_MAX_SECANT_STEPS):
+        residual = objective.log_stationary_multiplier(power, radio, choice) - log
+        if not low < log + residual < high or abs(residual) <= 4e-16 * max(1.0, abs(log)):
+            break
+        if before is None or before[1] == residual:
+            step = residual
+        else:
+            step = -residual * (log - before[0]) / (residual - before[1])
+        before = (log, residual)
+        log = float(np.clip(log + step, low, high))
+        point = frontier.points(log)
+        power, radio = float(point.mean_power[0]), float(point.radio_joules[0])
+        points = _merge(points, point)
     return points
 
 
