@@ -79,12 +79,13 @@ def test_no_signal_carries_nothing():
     assert channel.efficiency_rayleigh(0.0) == channel.efficiency_rician(0.0, 2.0) == 0.0
 
 
-def test_scaled_exponential_integral_is_continuous_where_the_method_changes():
-    below, above = (channel.efficiency_rayleigh(1.0 / z) for z in (20.0 - 1e-9, 20.0 + 1e-9))
-    assert below == pytest.approx(above, rel=1e-9)
-    with mpmath.workdps(30):
-        exact = float(mpmath.exp(20) * mpmath.e1(20) / mpmath.log(2))
-    assert channel.efficiency_rayleigh(1 / 20.0) == pytest.approx(exact, rel=1e-14)
+@settings(deadline=None)
+@given(st.floats(-60, 60) | st.floats(-1.8, -1.7))
+def test_rayleigh_keeps_its_digits_where_the_method_changes_and_everywhere_else(decibels):
+    snr = channel.snr_from_decibels(decibels)
+    with mpmath.workdps(40):
+        exact = float(mpmath.exp(1 / mpmath.mpf(snr)) * mpmath.e1(1 / mpmath.mpf(snr)) / mpmath.log(2))
+    assert channel.efficiency_rayleigh(snr) == pytest.approx(exact, rel=3e-15)
 
 
 def test_trace_of_a_simulated_channel_approaches_the_closed_form():

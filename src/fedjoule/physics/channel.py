@@ -14,6 +14,7 @@ from fedjoule.errors import InvalidInputError, require_array, require_number
 
 FADINGS = ("none", "rayleigh", "rician", "nakagami", "trace")
 
+_EULER_GAMMA = 0.5772156649015329
 _STEP = 0.125  # of the trapezoidal rule in ln t: its error is exp(-pi^2/step), below 1e-34
 _TAIL = 42.0  # e^-42 of the integral lies below the first node
 _LARGEST_LOG_NODE = math.log(745.0)  # exp(-745) is the smallest double
@@ -64,13 +65,18 @@ def efficiency_trace(snr: float, gains: FloatArray) -> float:
 
 
 def _scaled_exponential_integral(z: float) -> float:
-    """exp(z) E1(z) for z > 0, where exp(z) alone would overflow [AS64, 5.1.22 in its even form]."""
-    if z < 20.0:
-        from scipy.special import exp1
+    """exp(z) E1(z) for z > 0: the series [AS64, 5.1.11], or the continued fraction [AS64, 5.1.22] in its even form.
 
-        return math.exp(z) * float(exp1(z))
+    The fraction never forms exp(z), which would overflow at low SNR. SciPy's exp1 is as accurate but slow to import.
+    """
+    if z < 1.5:
+        term, total = 1.0, -_EULER_GAMMA - math.log(z)
+        for n in range(1, 40):
+            term *= -z / n
+            total -= term / n
+        return math.exp(z) * total
     fraction = 0.0
-    for n in range(40, 0, -1):
+    for n in range(200, 0, -1):
         fraction = n * n / (z + 2.0 * n + 1.0 - fraction)
     return 1.0 / (z + 1.0 - fraction)
 

@@ -48,6 +48,11 @@ def invert_message_bits(bits_per_parameter: FloatArray, kappa: float) -> FloatAr
     return lambert_root(t, 1.0, kappa * _LN2) - kappa * _LN2
 
 
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True, slots=True)
 class Points:
     """Points of the frontier with their tangents: radio falls by ``multiplier`` for each unit of mean power."""
@@ -99,7 +104,7 @@ class Frontier:
         self._y_upper = np.log(upper) - self._B
         self._t_lower = self._n * self._y_lower - np.log(self._y_lower)
         self._t_upper = float(self._n * self._y_upper - np.log(self._y_upper))
-        self._pool = ThreadPoolExecutor(os.cpu_count()) if costs.size > 4 * _CHUNK else None
+        self._pool = ThreadPoolExecutor(_cores()) if costs.size > 4 * _CHUNK else None
 
     @property
     def log_multiplier_range(self) -> tuple[float, float]:
