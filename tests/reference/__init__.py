@@ -1,0 +1,1 @@
+"""Slow, obvious twins of FedJoule's algorithms, to be compared with them."""
