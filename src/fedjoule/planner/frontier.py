@@ -33,11 +33,21 @@ def lambert_root(t: FloatArray, n: float, low: FloatArray | float) -> FloatArray
     Equals -W_{-1}(-n exp(-t)) / n. The function is convex and increasing there, so the second iterate
     and all that follow lie to the right of the root and fall towards it.
     """
-    y = np.maximum((t + np.log(t / n)) / n, low)
+    y = np.log(t / n)
+    y += t
+    y /= n
+    np.maximum(y, low, out=y)
     for _ in range(60):
-        step = (n * y - np.log(y) - t) / (n - 1.0 / y)
-        y -= step
-        if not np.any(np.abs(step) > 1e-8 * y):  # quadratic: the next step would be below 1e-16
+        # the step y - (n y - ln y - t) / (n - 1 / y) as a factor, with few passes over memory
+        factor = np.log(y)
+        factor += t
+        factor -= 1.0
+        slope = n * y
+        slope -= 1.0
+        factor /= slope
+        y *= factor
+        factor -= 1.0
+        if not max(factor.max(), -factor.min()) > 1e-8:  # quadratic: the next step would be below 1e-16
             break
     return y
 
@@ -46,6 +56,13 @@ def invert_message_bits(bits_per_parameter: FloatArray, kappa: float) -> FloatAr
     """The ln(delta) at which h(ln delta) is the given positive number, at most kappa."""
     t = kappa * _LN2 - np.log(bits_per_parameter * _LN2)
     return lambert_root(t, 1.0, kappa * _LN2) - kappa * _LN2
+
+
+def _distinct(costs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Different costs in order, and how often each occurs."""
+    ordered = np.sort(costs)
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    return ordered[first], np.diff(first, append=costs.size).astype(np.float64)
 
 
 def _cores() -> int:
@@ -87,11 +104,10 @@ class Frontier:
         """Precompute what does not depend on the multiplier."""
         costs = joules_per_bit * float(parameters)
         self.devices = costs.size
-        self._inverse: NDArray[np.intp] | None = None
+        self._cost_of_device = costs
         self._count: FloatArray | float = 1.0
         if np.ndim(lower) == 0:
-            costs, self._inverse, count = np.unique(costs, return_inverse=True, return_counts=True)
-            self._count = count.astype(np.float64)
+            costs, self._count = _distinct(costs)
         self._cost = costs
         with np.errstate(divide="ignore"):
             self._log_cost = np.log(costs)
@@ -132,25 +148,33 @@ class Frontier:
 
     def sparsity(self, log_multiplier: float) -> FloatArray:
         """The sparsity of each device where the tangent of this slope touches, shape (devices,)."""
-        y = self._stationary(np.float64(log_multiplier), slice(None))
-        delta = np.exp(y + self._B)
-        delta = np.where(y <= self._y_lower, self._lower, np.where(y >= self._y_upper, self._upper, delta))
-        delta = np.clip(delta, self._lower, self._upper)
-        return delta if self._inverse is None else delta[self._inverse]
+        sparsity = np.empty(self.devices)
+        parts = [slice(i, i + _CHUNK) for i in range(0, self.devices, _CHUNK)]
+
+        def fill(part: slice) -> None:
+            with np.errstate(divide="ignore"):
+                log_cost = np.log(self._cost_of_device[part])
+            lower, y_lower = self._part(self._lower, part), self._part(self._y_lower, part)
+            y = self._stationary(log_cost, np.float64(log_multiplier), part)
+            inside = np.clip(np.exp(y + self._B), lower, self._upper)
+            sparsity[part] = np.where(y <= y_lower, lower, np.where(y >= self._y_upper, self._upper, inside))
+
+        list(map(fill, parts) if self._pool is None else self._pool.map(fill, parts))
+        return sparsity
 
     def _offset(self, log_multiplier: ArrayLike) -> FloatArray:
         """t - ln c."""
         log_weight = math.log(self._exponent * _LN2 / self.devices) + np.asarray(log_multiplier)
         return np.asarray(-log_weight - self._n * self._B)
 
-    def _stationary(self, log_multiplier: ArrayLike, part: slice) -> FloatArray:
+    def _stationary(self, log_cost: FloatArray, log_multiplier: ArrayLike, part: slice) -> FloatArray:
         t_lower, y_lower = self._part(self._t_lower, part), self._part(self._y_lower, part)
-        t = np.clip(self._log_cost[part] + self._offset(log_multiplier), t_lower, self._t_upper)
+        t = np.clip(log_cost + self._offset(log_multiplier), t_lower, self._t_upper)
         return np.minimum(lambert_root(t, self._n, y_lower), self._y_upper)
 
     def _sums(self, log_multiplier: FloatArray, part: slice) -> tuple[FloatArray, FloatArray]:
         """Sums over devices of delta^q and of c h(ln delta); h = (y + 1) / (delta ln 2)."""
-        y = self._stationary(log_multiplier, part)
+        y = self._stationary(self._log_cost[part], log_multiplier, part)
         count = self._part(np.asarray(self._count), part)
         inverse_delta = np.exp(-(y + self._B))
         radio = self._cost[part] * count * (y + 1.0) * inverse_delta / _LN2
