@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
+TORCH := torch==2.13.0
 
-.PHONY: help demo test test-slow format bench clean
+.PHONY: help demo test test-slow format bench fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -12,6 +14,7 @@ help:  ## list the targets
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FedJoule needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
@@ -34,6 +37,10 @@ format: $(READY)  ## format the code and apply safe lint fixes
 bench: $(READY)  ## the planner beside SCIP, SciPy and the paper's Algorithm 2
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[bench]'
 	$(BIN)/python benchmarks/planner.py
+
+fuzz: $(READY)  ## feed the decoder hostile bytes for a minute, guided by coverage
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[fuzz]'
+	$(BIN)/python tests/fuzz/decode.py -max_total_time=60 -max_len=4096 -rss_limit_mb=4096
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """Imports point one way, heavy libraries load late, and the public names are the promised ones."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +14,14 @@ ALLOWED = {
     "physics": set(),
     "convergence": set(),
     "embedded": set(),
+    "codec": set(),
+    "engine": {"codec", "planner", "convergence", "physics"},
     "planner": {"convergence", "physics"},
     "schema": {"planner", "convergence", "physics"},
     "scenario": {"schema", "planner", "convergence", "physics"},
     "reports": {"scenario", "planner", "convergence", "physics"},
     "cli": {"reports", "scenario", "planner", "convergence", "physics", "__init__"},
-    "__init__": {"scenario", "planner", "convergence", "physics"},
+    "__init__": {"scenario", "codec", "planner", "convergence", "physics"},
     "__main__": {"cli"},
     **{name: set() for name in SHARED - {"measurements"}},
     "measurements": set(),
@@ -48,6 +51,15 @@ def test_imports_point_from_the_shell_to_the_core():
     assert wrong == []
 
 
+def test_only_the_engine_knows_pytorch():
+    users = {
+        area(path)
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"^\s*(import|from) (torch|triton)", path.read_text(), re.M)
+    }
+    assert users == {"engine"}
+
+
 def test_every_area_is_listed():
     assert {area(path) for path in SOURCE.rglob("*.py")} == set(ALLOWED)
 
@@ -70,6 +82,7 @@ def test_the_public_names_are_these():
     assert sorted(fedjoule.__all__) == [
         "BoundRounds",
         "ControlProblem",
+        "CorruptPayloadError",
         "FedJouleError",
         "FedJouleWarning",
         "Fleet",
@@ -80,6 +93,8 @@ def test_the_public_names_are_these():
         "PowerLawRounds",
         "RoundsModel",
         "Scenario",
+        "SparseUpdate",
+        "codec",
         "schemes",
         "solve",
     ]

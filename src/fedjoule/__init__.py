@@ -5,8 +5,16 @@ Plan how sparse each device's updates should be and how many local steps to take
 
 from typing import TYPE_CHECKING, Any
 
+from fedjoule import codec
+from fedjoule.codec.update import SparseUpdate
 from fedjoule.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds, RoundsModel
-from fedjoule.errors import FedJouleError, FedJouleWarning, InfeasiblePlanError, InvalidInputError
+from fedjoule.errors import (
+    CorruptPayloadError,
+    FedJouleError,
+    FedJouleWarning,
+    InfeasiblePlanError,
+    InvalidInputError,
+)
 from fedjoule.physics.fleet import Fleet
 from fedjoule.planner import schemes
 from fedjoule.planner.plan import Plan
@@ -21,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BoundRounds",
     "ControlProblem",
+    "CorruptPayloadError",
     "FedJouleError",
     "FedJouleWarning",
     "Fleet",
@@ -31,6 +40,8 @@ __all__ = [
     "PowerLawRounds",
     "RoundsModel",
     "Scenario",
+    "SparseUpdate",
+    "codec",
     "schemes",
     "solve",
 ]

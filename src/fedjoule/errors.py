@@ -2,7 +2,8 @@
 
 FedJouleError
 ├── InvalidInputError      an argument or a file that is refused (also a ValueError)
-└── InfeasiblePlanError    no plan meets the constraints; the message names the tightest one
+├── InfeasiblePlanError    no plan meets the constraints; the message names the tightest one
+└── CorruptPayloadError    bytes that no encoder of ours can have written (also a ValueError)
 """
 
 import math
@@ -24,6 +25,10 @@ class InvalidInputError(FedJouleError, ValueError):
 
 class InfeasiblePlanError(FedJouleError):
     """No plan meets the constraints; the message names the tightest one and its device."""
+
+
+class CorruptPayloadError(FedJouleError, ValueError):
+    """Bytes that no encoder of ours can have written, or that claim more than the caller allows."""
 
 
 class FedJouleWarning(UserWarning):

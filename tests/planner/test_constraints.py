@@ -1,6 +1,7 @@
 """Deadlines and batteries: plans meet them, pay no more for them than they must, and say so when nothing meets them."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -197,6 +198,39 @@ def test_a_battery_that_binds_is_used_up_and_no_more():
     assert plan.energy_joules > free.energy_joules
 
 
+def hungry_problem(battery_joules, local_steps):
+    """One device whose steps are dear: it lasts longer if everybody synchronises more often."""
+    fleet = timed_fleet(
+        joules_per_bit=1e-9, joules_per_step=[1e-3, 1e-4, 1e-4], battery_joules=[battery_joules, math.inf, math.inf]
+    )
+    rounds = fj.PowerLawRounds(tau=2000.0, c=0.005, a=0.5, q=0.6)
+    return timed_problem(fleet, rounds=rounds, local_steps=local_steps)
+
+
+def test_a_battery_moves_the_best_h():
+    lasting = (4, 16, 24)
+    assert fj.solve(hungry_problem(math.inf, (*lasting, 50))).local_steps == 50
+    with pytest.raises(fj.InfeasiblePlanError):
+        fj.solve(hungry_problem(2.15, (50,)))
+    one_by_one = [fj.solve(hungry_problem(2.15, (steps,))).energy_joules for steps in lasting]
+    plan = fj.solve(hungry_problem(2.15, (*lasting, 50)))
+    assert plan.local_steps == 24
+    assert plan.energy_joules == pytest.approx(min(one_by_one), rel=2 * CERTIFIED)
+
+
+def test_a_battery_may_move_the_best_h_although_it_lasts_at_every_h():
+    fleet = fj.Fleet(joules_per_bit=1.4e-10, joules_per_step=[8e-5, 2.33e-3])
+    rounds = fj.PowerLawRounds(tau=2000.0, c=0.005, a=0.5, q=2.0)
+    free = timed_problem(fleet, rounds=rounds, local_steps=(10, 20))
+    problem = strategies.with_costs(free, battery_joules=[0.2141, math.inf])
+    energies = {
+        steps: fj.solve(strategies.changed(problem, local_steps=(steps,))).energy_joules for steps in (10, 20)
+    }
+    assert fj.solve(free).local_steps == 10
+    assert fj.solve(problem).local_steps == min(energies, key=energies.get) == 20
+    assert reference.best_constrained(problem).local_steps == 20
+
+
 def test_an_infinite_battery_is_no_battery():
     free = fj.solve(timed_problem(timed_fleet()))
     plan = fj.solve(timed_problem(timed_fleet(battery_joules=math.inf)))
@@ -245,6 +279,18 @@ def test_an_impossible_battery_names_its_device(device, name):
         fj.solve(problem)
     assert name in str(refusal.value)
     assert "battery_joules" in str(refusal.value)
+
+
+@pytest.mark.parametrize("battery_joules", [2.1, 2.15, 2.15175])
+def test_a_refusal_never_claims_a_need_that_a_feasible_plan_stays_below(battery_joules):
+    enough = 2.17
+    fj.solve(hungry_problem(enough, (50,)))
+    with pytest.raises(fj.InfeasiblePlanError) as refusal:
+        fj.solve(hungry_problem(battery_joules, (50,)))
+    claims = re.findall(r"at least ([0-9.e+-]+) joules", str(refusal.value))
+    least = min(spending(hungry_problem(1.0, (50,)), 50, [delta, 2.0, 2.0])[0] for delta in np.geomspace(2, 200, 4000))
+    assert least < enough
+    assert all(float(claim) <= least * (1 + 1e-5) for claim in claims)
 
 
 def test_batteries_that_are_enough_each_but_not_together_are_refused():

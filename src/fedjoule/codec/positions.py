@@ -1,0 +1,174 @@
+"""Positions on the wire: gaps under geometric laws fitted block by block, or a bitmap, or nothing at all.
+
+The gap before an entry is coded as ``gap >> shift`` under a geometric law and ``shift`` plain bits. Blocks of
+32 * 2^level entries each have their own shift and mean, three bytes, so that dense layers and sparse ones are both
+coded well. If more than half of all positions are kept, the missing ones are coded instead.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedjoule.arrays import IntArray
+from fedjoule.codec import rans
+from fedjoule.errors import CorruptPayloadError
+
+ALL, BITMAP, GAPS, MISSING_GAPS = range(4)
+GROUP = 32  # entries of the smallest block
+MAX_LEVEL = 40
+BLOCK_BYTES = 3
+_BLOCK_BITS = 8.0 * BLOCK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Entries [starts[b], starts[b + 1]) share a shift and a mean of their high parts, in 64ths."""
+
+    levels: NDArray[np.uint8]
+    starts: IntArray
+    shifts: NDArray[np.uint8]
+    means: NDArray[np.uint16]
+
+    def to_bytes(self) -> bytes:
+        """Three bytes a block: level, then shift and mean as 6 + 10 bits."""
+        packed = np.empty((self.levels.size, BLOCK_BYTES), dtype=np.uint8)
+        packed[:, 0] = self.levels
+        packed[:, 1:] = (self.shifts.astype("<u2") << 10 | self.means).astype("<u2").view(np.uint8).reshape(-1, 2)
+        return packed.tobytes()
+
+
+def gaps_of(positions: IntArray) -> IntArray:
+    """Entries skipped before each position."""
+    return np.diff(positions, prepend=-1) - 1
+
+
+def fit_blocks(gaps: IntArray) -> Blocks:
+    """The dyadic blocks of least estimated size: two neighbours become one wherever one law for both is cheaper."""
+    first = np.arange(0, gaps.size, GROUP)
+    sums = np.add.reduceat(gaps, first).astype(np.float64)
+    counts = np.minimum(GROUP, gaps.size - first).astype(np.float64)
+    cost = _geometric_bits(counts, sums) + _BLOCK_BITS
+    joined = [np.ones(sums.size, dtype=bool)]
+    while sums.size > 1:
+        sums, counts, apart = _add_pairs(sums), _add_pairs(counts), _add_pairs(cost)
+        together = _geometric_bits(counts, sums) + _BLOCK_BITS
+        joined.append(together < apart)
+        cost = np.minimum(together, apart)
+    return _fit_laws(gaps, _levels(joined))
+
+
+def _levels(joined: list[NDArray[np.bool_]]) -> NDArray[np.uint8]:
+    """Levels of the blocks in order, from the top of the tree down: a joined node is a block, another splits."""
+    nodes = np.zeros(1, dtype=np.int64)
+    starts, levels = [], []
+    for level in range(len(joined) - 1, -1, -1):
+        whole = joined[level][nodes]
+        starts.append(nodes[whole] << level)
+        levels.append(np.full(int(whole.sum()), level, dtype=np.uint8))
+        children = (nodes[~whole, None] * 2 + np.arange(2)).ravel()
+        nodes = children[children < joined[level - 1].size] if level else children
+    return np.concatenate(levels)[np.argsort(np.concatenate(starts), kind="stable")]
+
+
+def _fit_laws(gaps: IntArray, levels: NDArray[np.uint8]) -> Blocks:
+    """Shift and mean of each block: the least shift that brings the mean of the high parts below 16."""
+    starts = block_starts(levels, gaps.size)
+    counts = np.diff(starts)
+    sums = np.add.reduceat(gaps, starts[:-1])
+    shifts = np.zeros(levels.size, dtype=np.uint8)
+    while np.any(large := (sums >> shifts) >= 16 * counts):
+        shifts[large] += 1
+    means = (rans.MEAN_UNIT * rans.sum_high_parts(gaps, starts, shifts) + counts // 2) // counts
+    return Blocks(levels, starts, shifts, np.minimum(means, 1023).astype(np.uint16))
+
+
+def block_starts(levels: NDArray[np.uint8], entries: int) -> IntArray:
+    """First entry of each block, and the number of entries; blocks cover them all, the last one perhaps in part."""
+    ends = np.cumsum(np.int64(GROUP) << levels.astype(np.int64))
+    return np.concatenate([[0], np.minimum(ends, entries)])
+
+
+def parse_blocks(data: memoryview, entries: int) -> tuple[Blocks, int]:
+    """Blocks that cover the entries, and the bytes they took."""
+    most = min(len(data) // BLOCK_BYTES, -(-entries // GROUP))
+    packed = np.frombuffer(data, dtype=np.uint8, count=most * BLOCK_BYTES).reshape(-1, BLOCK_BYTES)
+    levels = np.minimum(packed[:, 0], MAX_LEVEL)
+    ends = np.cumsum(np.minimum(np.int64(GROUP) << levels.astype(np.int64), entries))
+    used = int(np.searchsorted(ends, entries)) + 1
+    if used > levels.size or int(packed[:used, 0].max()) > MAX_LEVEL:
+        raise CorruptPayloadError(f"the blocks of positions are cut off or do not cover {entries} entries")
+    laws = packed[:used, 1:].copy().view("<u2").ravel()
+    shifts, means = (laws >> 10).astype(np.uint8), (laws & 1023).astype(np.uint16)
+    if int(shifts.max()) > rans.MAX_SHIFT:
+        raise CorruptPayloadError(f"the shift of a block must be at most {rans.MAX_SHIFT}, got {int(shifts.max())}")
+    return Blocks(levels[:used], block_starts(levels[:used], entries), shifts, means), used * BLOCK_BYTES
+
+
+def encode_gaps(gaps: IntArray, blocks: Blocks) -> bytes:
+    """The coded stream of the gaps."""
+    words = np.empty(gaps.size * 4 + 4, dtype=np.uint32)
+    return rans.to_bytes(*_encode(gaps, blocks, words))
+
+
+def _encode(gaps: IntArray, blocks: Blocks, words: rans.Words) -> tuple[np.uint64, rans.Words, int]:
+    state, used = rans.encode_gaps(gaps, blocks.starts, blocks.shifts, blocks.means, words)
+    return state, words, used
+
+
+def decode_gaps(stream: memoryview, blocks: Blocks, size: int) -> IntArray:
+    """The positions whose gaps were coded."""
+    state, words = rans.from_bytes(stream)
+    positions = np.empty(int(blocks.starts[-1]), dtype=np.int64)
+    if not rans.decode_gaps(state, words, blocks.starts, blocks.shifts, blocks.means, size, positions):
+        raise CorruptPayloadError("the positions do not decode to increasing numbers below the size")
+    return positions
+
+
+def complement(positions: IntArray, size: int) -> IntArray:
+    """The positions that are not among the given ones."""
+    missing = np.ones(size, dtype=bool)
+    missing[positions] = False
+    return np.flatnonzero(missing)
+
+
+def to_bitmap(positions: IntArray, size: int) -> bytes:
+    """One bit a position, lowest bit first."""
+    kept = np.zeros(size, dtype=np.uint8)
+    kept[positions] = 1
+    return np.packbits(kept, bitorder="little").tobytes()
+
+
+def from_bitmap(data: memoryview, size: int, count: int) -> IntArray:
+    """The positions whose bits are set, of which there must be ``count``."""
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
+    if bits[size:].any() or int(np.count_nonzero(bits)) != count:
+        raise CorruptPayloadError(f"the bitmap must have {count} bits set below {size}")
+    return np.flatnonzero(bits[:size])
+
+
+def _add_pairs(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums of neighbours; the last one alone if their number is odd."""
+    return np.add.reduceat(values, np.arange(0, values.size, 2))
+
+
+def _geometric_bits(counts: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ideal size of ``counts`` gaps that add to ``sums`` under the best geometric law."""
+    return _xlog2x(counts + sums) - _xlog2x(counts) - _xlog2x(sums)
+
+
+def _xlog2x(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """x log2 x by additions, multiplications and divisions alone, which every processor rounds alike."""
+    mantissa, exponent = np.frexp(np.maximum(x, 1.0))
+    low = mantissa < 0.7071067811865476
+    mantissa, exponent = np.where(low, 2.0 * mantissa, mantissa), exponent - low
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    square, series = s * s, np.zeros_like(s)
+    for odd in range(23, 0, -2):
+        series = series * square + 1.0 / odd
+    return x * (exponent + 2.8853900817779268 * s * series)
+
+
+def estimated_bits(gaps: IntArray, blocks: Blocks) -> float:
+    """What ``encode_gaps`` will take, without its 31 bits of state."""
+    return float(rans.estimate_gaps(gaps, blocks.starts, blocks.shifts, blocks.means))

@@ -1,0 +1,195 @@
+"""Top-k with error feedback at memory speed, on the processor.
+
+One pass adds the residual to the update and collects every entry whose magnitude reaches a threshold guessed from a
+sample, a little below the k-th largest; the k-th magnitude is then found exactly among those few. Magnitudes are
+compared as the integers that the bits of a float32 without its sign are, which order like the floats do.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from fedjoule.arrays import IntArray
+from fedjoule.codec.threads import CORES, threads
+from fedjoule.codec.update import SparseUpdate
+from fedjoule.errors import InvalidInputError, require_integer
+
+Floats = NDArray[np.float32]
+
+_MAGNITUDE = np.uint32(0x7FFFFFFF)
+_INFINITY = np.uint32(0x7F800000)
+_GROUP = 64  # entries whose largest magnitude is found before any is looked at
+_PART = 16  # the same within a group that has one
+_TILE = 4096  # entries that stay in the first-level cache between addition and search
+_RUN = 32  # neighbours in the sample
+_PARALLEL_FROM = 1 << 20
+
+
+def top_k_with_feedback(
+    update: Floats, residual: Floats, k: int, *, out: Floats | None = None
+) -> tuple[SparseUpdate, Floats]:
+    """The k entries of ``update + residual`` largest in size, and what is left; ties go to the lowest position.
+
+    The new residual is written to ``out``, which may be ``residual`` itself; by default to a new array. NaN is refused.
+    """
+    _require_vector("update", update)
+    _require_vector("residual", residual)
+    size = update.size
+    if residual.size != size or (out is not None and (out.size != size or out.dtype != np.float32)):
+        raise InvalidInputError(f"residual and out must be float32 of update's size {size}, got {residual.size}")
+    require_integer("k", k, low=0, high=size)
+    left = residual.copy() if out is None else out
+    if left is not residual:
+        np.copyto(left, residual)
+    threshold = _guess(update, residual, k)
+    candidates = _gather(update, left, threshold)
+    if candidates.size < k:
+        candidates = np.arange(size) if k > size // 4 else _reaching(left, _histogram_threshold(left, k))
+    positions = _exact(left, candidates, k)
+    values = left[positions]
+    left[positions] = 0.0
+    return SparseUpdate.trusted(size, positions, values), left
+
+
+def top_k_of_clients(
+    updates: Floats, residuals: Floats, counts: Sequence[int], *, out: Floats | None = None
+) -> tuple[list[SparseUpdate], Floats]:
+    """``top_k_with_feedback`` for each row of (clients, size) stacks, each with its own k."""
+    if updates.ndim != 2 or residuals.shape != updates.shape or len(counts) != updates.shape[0]:
+        raise InvalidInputError(
+            f"updates and residuals must be (clients, size) with one k a client, got shapes {updates.shape} and "
+            f"{residuals.shape} with {len(counts)} counts"
+        )
+    left = residuals.copy() if out is None else out
+    if left is not residuals:
+        np.copyto(left, residuals)
+    rows = zip(updates, left, counts, strict=True)
+    return [top_k_with_feedback(update, row, int(k), out=row)[0] for update, row, k in rows], left
+
+
+def _require_vector(name: str, array: Floats) -> None:
+    if (
+        not isinstance(array, np.ndarray)
+        or array.dtype != np.float32
+        or array.ndim != 1
+        or not array.flags.c_contiguous
+    ):
+        shape = getattr(array, "shape", None)
+        kind = getattr(array, "dtype", type(array).__name__)
+        raise InvalidInputError(f"{name} must be a contiguous float32 vector, got {kind} of shape {shape}")
+
+
+def _guess(update: Floats, residual: Floats, k: int) -> np.uint32:
+    """A magnitude that about k entries, and almost surely at least k, reach."""
+    size = update.size
+    if k == 0:
+        return _MAGNITUDE
+    runs = min(2048, size // (32 * _RUN))
+    if runs < 16:
+        return np.uint32(0)
+    sums = np.empty(runs * _RUN, dtype=np.float32)
+    _take_sample(update, residual, size // runs, sums)
+    sample = sums.view(np.uint32) & _MAGNITUDE
+    expected = sample.size * k / size
+    rank = int(expected + 6.0 * np.sqrt(expected) + 8.0)
+    if rank >= sample.size:
+        return np.uint32(0)
+    return np.uint32(np.partition(sample, sample.size - rank)[sample.size - rank])
+
+
+@numba.njit(cache=True, nogil=True)
+def _take_sample(update, residual, stride, sample):
+    """Sums of runs of neighbours, a run every ``stride`` entries."""
+    for run in range(sample.size // _RUN):
+        for i in range(_RUN):
+            sample[run * _RUN + i] = update[run * stride + i] + residual[run * stride + i]
+
+
+def _gather(update: Floats, left: Floats, threshold: np.uint32) -> IntArray:
+    """Add the update into ``left``; positions whose magnitude reaches the threshold, in order."""
+    size = update.size
+    parts = CORES if size >= _PARALLEL_FROM else 1
+    edges = [size * i // parts // _TILE * _TILE for i in range(parts)] + [size]
+    found = [np.empty(high - low, dtype=np.int64) for low, high in itertools.pairwise(edges)]
+
+    def work(part: int) -> IntArray:
+        low, high = edges[part], edges[part + 1]
+        count = _add_and_gather(
+            update[low:high], left[low:high], left[low:high].view(np.uint32), low, threshold, found[part]
+        )
+        if count < 0:
+            raise InvalidInputError(f"update + residual must not hold NaN, got one at position {-count - 1}")
+        return found[part][:count]
+
+    if parts == 1:
+        return work(0)
+    return np.concatenate(list(threads().map(work, range(parts))))
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_and_gather(update, left, bits, offset, threshold, found):
+    """The fused pass over one part; returns how many were found, or -1 - position of a NaN.
+
+    Slices keep the indices of the inner loops non-negative, without which they would not be vectorised.
+    """
+    count = 0
+    for tile in range(0, update.size, _TILE):
+        added, sums, magnitudes = update[tile : tile + _TILE], left[tile : tile + _TILE], bits[tile : tile + _TILE]
+        for i in range(added.size):
+            sums[i] += added[i]
+        whole = magnitudes.size - magnitudes.size % _GROUP
+        for group in range(0, whole, _GROUP):
+            members = magnitudes[group : group + _GROUP]
+            largest = np.uint32(0)
+            for i in range(_GROUP):
+                largest = max(largest, members[i] & _MAGNITUDE)
+            if largest >= threshold:
+                for part in range(0, _GROUP, _PART):
+                    few = members[part : part + _PART]
+                    larger = np.uint32(0)
+                    for i in range(_PART):
+                        larger = max(larger, few[i] & _MAGNITUDE)
+                    if larger >= threshold:
+                        for i in range(_PART):
+                            if (few[i] & _MAGNITUDE) >= threshold:
+                                found[count] = offset + tile + group + part + i
+                                count += 1
+                if largest > _INFINITY:
+                    for i in range(_GROUP):
+                        if (members[i] & _MAGNITUDE) > _INFINITY:
+                            return -1 - (offset + tile + group + i)
+        for i in range(whole, magnitudes.size):
+            if (magnitudes[i] & _MAGNITUDE) >= threshold:
+                if (magnitudes[i] & _MAGNITUDE) > _INFINITY:
+                    return -1 - (offset + tile + i)
+                found[count] = offset + tile + i
+                count += 1
+    return count
+
+
+def _histogram_threshold(left: Floats, k: int) -> np.uint32:
+    """The largest multiple of 2^16 that at least k magnitudes reach: for vectors that deceive the sample."""
+    counts = np.bincount((left.view(np.uint32) & _MAGNITUDE) >> 16, minlength=1 << 15)
+    reaching = np.cumsum(counts[::-1])[::-1]
+    return np.uint32(int(np.flatnonzero(reaching >= k)[-1]) << 16)
+
+
+def _reaching(left: Floats, threshold: np.uint32) -> IntArray:
+    return np.flatnonzero((left.view(np.uint32) & _MAGNITUDE) >= threshold)
+
+
+def _exact(left: Floats, candidates: IntArray, k: int) -> IntArray:
+    """The k candidates of largest magnitude, in order; of equals the first ones."""
+    if candidates.size == k:
+        return candidates
+    if k == 0:
+        return candidates[:0]
+    magnitudes = left.view(np.uint32)[candidates] & _MAGNITUDE
+    smallest = np.partition(magnitudes, magnitudes.size - k)[magnitudes.size - k]
+    kept = magnitudes > smallest
+    equals = np.flatnonzero(magnitudes == smallest)
+    kept[equals[: k - int(np.count_nonzero(kept))]] = True
+    return candidates[kept]

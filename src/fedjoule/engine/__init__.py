@@ -1,0 +1,1 @@
+"""Learning. Only this layer, ``measure`` and ``integrations`` import PyTorch."""

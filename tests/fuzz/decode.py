@@ -1,0 +1,41 @@
+"""Coverage-guided fuzzing of the decoder: ``make fuzz``.
+
+Every input is decoded as it is and with its checksum repaired, so that the fuzzer gets past it. Whatever decodes must
+survive another round trip.
+"""
+
+import os
+import sys
+import zlib
+
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # so that the fuzzer sees the branches of the kernels
+
+import atheris
+
+with atheris.instrument_imports(include=["fedjoule"]):
+    from fedjoule.codec import decode, encode
+    from fedjoule.errors import CorruptPayloadError
+
+MAX_SIZE = 1 << 12
+
+
+def attempt(payload: bytes) -> None:
+    """Decode or refuse; nothing else."""
+    try:
+        update = decode(payload, max_size=MAX_SIZE)
+    except CorruptPayloadError:
+        return
+    assert update.size <= MAX_SIZE
+    assert decode(encode(update, allow_nan=True), max_size=MAX_SIZE) == update
+
+
+def test_one_input(data: bytes) -> None:
+    """What the fuzzer calls."""
+    attempt(data)
+    body = b"FJ\x01" + data
+    attempt(body + zlib.crc32(body).to_bytes(4, "little"))
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, test_one_input)
+    atheris.Fuzz()
