@@ -33,6 +33,11 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert fj.Plan.load("plan.json").relative_gap <= 1e-9
 
 
+def test_the_codec_example_of_the_readme_runs(capsys):
+    exec(blocks("python")[1], {})
+    assert "bits an entry" in capsys.readouterr().out
+
+
 def test_the_scenario_of_the_readme_can_be_planned(tmp_path):
     file = tmp_path / "fleet.toml"
     file.write_text(blocks("toml")[0])

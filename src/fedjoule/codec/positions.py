@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedjoule.arrays import IntArray
-from fedjoule.codec import rans
+from fedjoule.codec import blocks, rans
 from fedjoule.errors import CorruptPayloadError
 
 ALL, BITMAP, GAPS, MISSING_GAPS = range(4)
@@ -45,30 +45,7 @@ def gaps_of(positions: IntArray) -> IntArray:
 
 def fit_blocks(gaps: IntArray) -> Blocks:
     """The dyadic blocks of least estimated size: two neighbours become one wherever one law for both is cheaper."""
-    first = np.arange(0, gaps.size, GROUP)
-    sums = np.add.reduceat(gaps, first).astype(np.float64)
-    counts = np.minimum(GROUP, gaps.size - first).astype(np.float64)
-    cost = _geometric_bits(counts, sums) + _BLOCK_BITS
-    joined = [np.ones(sums.size, dtype=bool)]
-    while sums.size > 1:
-        sums, counts, apart = _add_pairs(sums), _add_pairs(counts), _add_pairs(cost)
-        together = _geometric_bits(counts, sums) + _BLOCK_BITS
-        joined.append(together < apart)
-        cost = np.minimum(together, apart)
-    return _fit_laws(gaps, _levels(joined))
-
-
-def _levels(joined: list[NDArray[np.bool_]]) -> NDArray[np.uint8]:
-    """Levels of the blocks in order, from the top of the tree down: a joined node is a block, another splits."""
-    nodes = np.zeros(1, dtype=np.int64)
-    starts, levels = [], []
-    for level in range(len(joined) - 1, -1, -1):
-        whole = joined[level][nodes]
-        starts.append(nodes[whole] << level)
-        levels.append(np.full(int(whole.sum()), level, dtype=np.uint8))
-        children = (nodes[~whole, None] * 2 + np.arange(2)).ravel()
-        nodes = children[children < joined[level - 1].size] if level else children
-    return np.concatenate(levels)[np.argsort(np.concatenate(starts), kind="stable")]
+    return _fit_laws(gaps, blocks.best_levels(gaps, GROUP, _BLOCK_BITS))
 
 
 def _fit_laws(gaps: IntArray, levels: NDArray[np.uint8]) -> Blocks:
@@ -145,28 +122,6 @@ def from_bitmap(data: memoryview, size: int, count: int) -> IntArray:
     if bits[size:].any() or int(np.count_nonzero(bits)) != count:
         raise CorruptPayloadError(f"the bitmap must have {count} bits set below {size}")
     return np.flatnonzero(bits[:size])
-
-
-def _add_pairs(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums of neighbours; the last one alone if their number is odd."""
-    return np.add.reduceat(values, np.arange(0, values.size, 2))
-
-
-def _geometric_bits(counts: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ideal size of ``counts`` gaps that add to ``sums`` under the best geometric law."""
-    return _xlog2x(counts + sums) - _xlog2x(counts) - _xlog2x(sums)
-
-
-def _xlog2x(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """x log2 x by additions, multiplications and divisions alone, which every processor rounds alike."""
-    mantissa, exponent = np.frexp(np.maximum(x, 1.0))
-    low = mantissa < 0.7071067811865476
-    mantissa, exponent = np.where(low, 2.0 * mantissa, mantissa), exponent - low
-    s = (mantissa - 1.0) / (mantissa + 1.0)
-    square, series = s * s, np.zeros_like(s)
-    for odd in range(23, 0, -2):
-        series = series * square + 1.0 / odd
-    return x * (exponent + 2.8853900817779268 * s * series)
 
 
 def estimated_bits(gaps: IntArray, blocks: Blocks) -> float:

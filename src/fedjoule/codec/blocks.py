@@ -1,0 +1,78 @@
+"""Which runs of gaps share a law: the cheapest dyadic partition, found from the bottom of a binary tree up.
+
+The sizes are estimated by additions, multiplications and divisions alone, which every processor rounds alike: an
+encoder must write the same bytes everywhere.
+"""
+
+import math
+
+import numba
+import numpy as np
+
+
+@numba.njit(cache=True, nogil=True)
+def _xlog2x(x):
+    """x log2 x for x >= 0, from the series of the inverse hyperbolic tangent."""
+    if x <= 1.0:
+        return 0.0
+    mantissa, exponent = math.frexp(x)
+    if mantissa < 0.7071067811865476:
+        mantissa, exponent = 2.0 * mantissa, exponent - 1
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    square, series = s * s, 0.0
+    for odd in range(23, 0, -2):
+        series = series * square + 1.0 / odd
+    return x * (exponent + 2.8853900817779268 * s * series)
+
+
+@numba.njit(cache=True, nogil=True)
+def _geometric_bits(count, total):
+    """Ideal size of ``count`` gaps that add to ``total`` under the best geometric law."""
+    return _xlog2x(count + total) - _xlog2x(count) - _xlog2x(total)
+
+
+@numba.njit(cache=True, nogil=True)
+def best_levels(gaps, group, block_bits):
+    """Levels of the blocks in order: a block of level l has ``group`` * 2^l gaps, the last one perhaps fewer."""
+    groups = (gaps.size + group - 1) // group
+    counts, sums, costs = np.empty(2 * groups + 64), np.empty(2 * groups + 64), np.empty(2 * groups + 64)
+    joined = np.ones(2 * groups + 64, dtype=np.bool_)
+    starts = np.zeros(64, dtype=np.int64)  # of each level of the tree within these arrays
+    for i in range(groups):
+        members = gaps[i * group : (i + 1) * group]
+        total = np.int64(0)
+        for j in range(members.size):
+            total += members[j]
+        counts[i], sums[i] = members.size, total
+        costs[i] = _geometric_bits(counts[i], sums[i]) + block_bits
+    width, level = groups, 0
+    while width > 1:
+        below, here = starts[level], starts[level] + width
+        level += 1
+        starts[level] = here
+        for i in range((width + 1) // 2):
+            left, right = below + 2 * i, below + 2 * i + 1
+            lone = 2 * i + 1 == width
+            counts[here + i] = counts[left] + (0.0 if lone else counts[right])
+            sums[here + i] = sums[left] + (0.0 if lone else sums[right])
+            apart = costs[left] + (0.0 if lone else costs[right])
+            together = _geometric_bits(counts[here + i], sums[here + i]) + block_bits
+            joined[here + i] = together < apart
+            costs[here + i] = min(together, apart)
+        width = (width + 1) // 2
+    return _leaves(joined, starts, level, groups)
+
+
+@numba.njit(cache=True, nogil=True)
+def _leaves(joined, starts, top, groups):
+    """Walk down from the root: a joined node is a block, another one is split."""
+    levels = np.empty(groups, dtype=np.uint8)
+    found, first = 0, np.int64(0)
+    while first < groups:
+        level = top
+        while level > 0 and ((first >> level) << level != first or not joined[starts[level] + (first >> level)]):
+            level -= 1
+        levels[found] = level
+        found += 1
+        first += np.int64(1) << level
+    return levels[:found]
