@@ -151,7 +151,7 @@ def decode_gaps(state, words, starts, shifts, means, limit, positions):
                 rest |= (state & ((ONE << ESCAPE_BITS) - ONE)) << ESCAPE_BITS
                 state, used = _refill(state >> ESCAPE_BITS, words, used)
                 gap += rest
-            if gap > (np.uint64(limit) >> shift):
+            if used > words.size or gap > (np.uint64(limit) >> shift):
                 return False
             gap <<= shift
             if shift > ESCAPE_BITS:

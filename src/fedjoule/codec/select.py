@@ -33,7 +33,8 @@ def top_k_with_feedback(
 ) -> tuple[SparseUpdate, Floats]:
     """The k entries of ``update + residual`` largest in size, and what is left; ties go to the lowest position.
 
-    The new residual is written to ``out``, which may be ``residual`` itself; by default to a new array. NaN is refused.
+    The new residual is written to ``out``, which may be ``residual`` itself; by default to a new array. NaN is refused;
+    ``out`` then holds sums without meaning.
     """
     _require_vector("update", update)
     _require_vector("residual", residual)
