@@ -218,17 +218,18 @@ def test_a_battery_moves_the_best_h():
     assert plan.energy_joules == pytest.approx(min(one_by_one), rel=2 * CERTIFIED)
 
 
-def test_a_battery_may_move_the_best_h_although_it_lasts_at_every_h():
-    fleet = fj.Fleet(joules_per_bit=1.4e-10, joules_per_step=[8e-5, 2.33e-3])
+def lopsided_problem(battery_joules, local_steps):
+    """Two devices with like radios; the steps of the second cost thirty times those of the first."""
+    fleet = fj.Fleet(joules_per_bit=1.4e-10, joules_per_step=[8e-5, 2.33e-3], battery_joules=[battery_joules, math.inf])
     rounds = fj.PowerLawRounds(tau=2000.0, c=0.005, a=0.5, q=2.0)
-    free = timed_problem(fleet, rounds=rounds, local_steps=(10, 20))
-    problem = strategies.with_costs(free, battery_joules=[0.2141, math.inf])
-    energies = {
-        steps: fj.solve(strategies.changed(problem, local_steps=(steps,))).energy_joules for steps in (10, 20)
-    }
-    assert fj.solve(free).local_steps == 10
-    assert fj.solve(problem).local_steps == min(energies, key=energies.get) == 20
-    assert reference.best_constrained(problem).local_steps == 20
+    return timed_problem(fleet, rounds=rounds, local_steps=local_steps)
+
+
+def test_a_battery_may_move_the_best_h_although_it_lasts_at_every_h():
+    energies = {steps: fj.solve(lopsided_problem(0.2141, (steps,))).energy_joules for steps in (10, 20)}
+    assert fj.solve(lopsided_problem(math.inf, (10, 20))).local_steps == 10
+    assert fj.solve(lopsided_problem(0.2141, (10, 20))).local_steps == min(energies, key=energies.get) == 20
+    assert reference.best_constrained(lopsided_problem(0.2141, (10, 20))).local_steps == 20
 
 
 def test_an_infinite_battery_is_no_battery():
@@ -281,16 +282,14 @@ def test_an_impossible_battery_names_its_device(device, name):
     assert "battery_joules" in str(refusal.value)
 
 
-@pytest.mark.parametrize("battery_joules", [2.1, 2.15, 2.15175])
+@pytest.mark.parametrize("battery_joules", [0.1, 0.2, 0.2141, 0.23])
 def test_a_refusal_never_claims_a_need_that_a_feasible_plan_stays_below(battery_joules):
-    enough = 2.17
-    fj.solve(hungry_problem(enough, (50,)))
+    enough = 0.2315
+    fj.solve(lopsided_problem(enough, (5,)))
     with pytest.raises(fj.InfeasiblePlanError) as refusal:
-        fj.solve(hungry_problem(battery_joules, (50,)))
+        fj.solve(lopsided_problem(battery_joules, (5,)))
     claims = re.findall(r"at least ([0-9.e+-]+) joules", str(refusal.value))
-    least = min(spending(hungry_problem(1.0, (50,)), 50, [delta, 2.0, 2.0])[0] for delta in np.geomspace(2, 200, 4000))
-    assert least < enough
-    assert all(float(claim) <= least * (1 + 1e-5) for claim in claims)
+    assert all(float(claim) <= enough for claim in claims)
 
 
 def test_batteries_that_are_enough_each_but_not_together_are_refused():

@@ -153,7 +153,7 @@ def best_unified(problem):
 
 
 def best_for_local_steps(problem, H, levels=5):
-    """The best point for one H: L-BFGS-B in ln(delta) from several starts, the best of a grid among them if M <= 2."""
+    """The best point for one H: truncated Newton in ln(delta) from several starts, those of a grid too if M <= 2."""
     low, high = (math.log(bound) for bound in problem.sparsity)
     M = len(problem.fleet)
 
@@ -169,10 +169,10 @@ def best_for_local_steps(problem, H, levels=5):
     for start in starts:
         x = start
         if low < high:
-            options = {"ftol": 0.0, "gtol": 1e-13, "maxiter": 300, "maxcor": 30}
-            found = optimize.minimize(
-                objective, start, jac=True, method="L-BFGS-B", bounds=[(low, high)] * M, options=options
-            )
+            # Not L-BFGS-B, which is as accurate but wakes the threads of BLAS even for a single variable.
+            options = {"ftol": 1e-16, "xtol": 0.0, "gtol": 1e-14, "maxfun": 500}
+            bounds = [(low, high)] * M
+            found = optimize.minimize(objective, start, jac=True, method="TNC", bounds=bounds, options=options)
             x = found.x
         sparsity = clip(problem, np.exp(x))
         best = min(best, Point(energy(problem, H, sparsity), int(H), sparsity))

@@ -29,7 +29,9 @@ def mean_of_updates(updates: Sequence[SparseUpdate], *, weights: ArrayLike | Non
             raise InvalidInputError(
                 f"all updates must have the size {size} of the first, got {update.size} for number {i}"
             )
-    shares = np.broadcast_to(np.ones(()) if weights is None else require_array("weights", weights), (len(updates),))
+    shares = np.ones(len(updates)) if weights is None else require_array("weights", weights)
+    if shares.shape != (len(updates),):
+        raise InvalidInputError(f"weights must have one entry for each of {len(updates)} updates, got {shares.shape}")
     if not shares.sum() > 0.0:
         raise InvalidInputError(f"weights must have a positive sum, got {shares.sum():g}")
     mean = np.empty(size, dtype=np.float32)

@@ -9,6 +9,9 @@ import math
 import numba
 import numpy as np
 
+_ESCAPE = 255  # high parts from here on escape
+_LENGTHS = 49  # binary digits of a gap, and one more than the largest shift
+
 
 @numba.njit(cache=True, nogil=True)
 def _xlog2x(x):
@@ -76,3 +79,65 @@ def _leaves(joined, starts, top, groups):
         found += 1
         first += np.int64(1) << level
     return levels[:found]
+
+
+@numba.njit(cache=True, nogil=True)
+def best_laws(gaps, starts, block_bits):
+    """Shift and mean (in 64ths) of each block, and the estimated bits of all blocks.
+
+    Far gaps may escape at 68 bits each, which lets the law fit the near ones where entries come in clusters.
+    """
+    shifts = np.empty(starts.size - 1, dtype=np.uint8)
+    means = np.empty(starts.size - 1, dtype=np.uint16)
+    bits = 0.0
+    for block in range(shifts.size):
+        members = gaps[starts[block] : starts[block + 1]]
+        counts, sums = _by_length(members)
+        shift, best = _best_shift(counts, sums)
+        near, high = np.int64(0), np.int64(0)
+        for i in range(members.size):
+            part = members[i] >> np.int64(shift)
+            if part < _ESCAPE:
+                near += 1
+                high += part
+        shifts[block] = shift
+        means[block] = min((64 * high + near // 2) // max(near, 1), 1023)
+        bits += best + block_bits
+    return shifts, means, bits
+
+
+@numba.njit(cache=True, nogil=True)
+def _by_length(gaps):
+    """How many gaps have each number of binary digits, and their sums."""
+    counts, sums = np.zeros(_LENGTHS, dtype=np.int64), np.zeros(_LENGTHS, dtype=np.int64)
+    for i in range(gaps.size):
+        gap, length = gaps[i], 0
+        for digits in (32, 16, 8, 4, 2, 1):
+            if gap >> digits:
+                gap >>= digits
+                length += digits
+        length += gap  # what is left is the leading digit, or a gap of 0
+        counts[length] += 1
+        sums[length] += gaps[i]
+    return counts, sums
+
+
+@numba.njit(cache=True, nogil=True)
+def _best_shift(counts, sums):
+    """The shift of least estimated bits; gaps of more than shift + 7 digits count as escapes, the rest as geometric."""
+    total = np.sum(counts)
+    chosen, best = 0, np.inf
+    near, near_sum = np.int64(0), np.int64(0)
+    for length in range(7):
+        near += counts[length]
+        near_sum += sums[length]
+    for shift in range(_LENGTHS - 8):
+        near += counts[shift + 7]
+        near_sum += sums[shift + 7]
+        high = float(near_sum >> shift)
+        if high >= 16.0 * near and near > 0:
+            continue
+        bits = _geometric_bits(float(near), high) + float(shift) * total + 68.0 * (total - near)
+        if bits < best:
+            chosen, best = shift, bits
+    return chosen, best

@@ -10,9 +10,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedjoule.codec.select import top_k_with_feedback
+from fedjoule.codec.select import require_pair, top_k_with_feedback
 from fedjoule.codec.update import SparseUpdate
-from fedjoule.codec.values import BLOCK, quantised
+from fedjoule.codec.values import BLOCK, MAX_LEVELS, quantised
 from fedjoule.errors import InvalidInputError, require_integer
 
 Floats = NDArray[np.float32]
@@ -23,18 +23,18 @@ top_k = top_k_with_feedback
 
 def none(update: Floats, residual: Floats) -> Sent:
     """Everything is sent; nothing is left."""
-    total = update + residual
+    total = _total(update, residual)
     return SparseUpdate(size=total.size, positions=np.arange(total.size), values=total), np.zeros_like(total)
 
 
 def random_k(update: Floats, residual: Floats, k: int, rng: np.random.Generator, *, unbiased: bool = False) -> Sent:
     """k entries at random. ``unbiased`` scales them by d/k; then the residual is not meant to be fed back."""
-    total = update + residual
+    total = _total(update, residual)
     positions = random_positions(total.size, k, rng)
     values = total[positions]
     left = total.copy()
     left[positions] = 0.0
-    if unbiased:
+    if unbiased and k:
         values = (values * np.float32(total.size / k)).astype(np.float32)
         left[positions] = total[positions] - values
     return SparseUpdate.trusted(total.size, positions, values), left
@@ -54,7 +54,8 @@ def ternary(update: Floats, residual: Floats, k: int) -> Sent:
 
 def qsgd(update: Floats, residual: Floats, levels: int, rng: np.random.Generator) -> Sent:
     """QSGD [ALISTARH17] of all entries with ``levels`` levels, divided by 1 + omega to be a contraction."""
-    total = update + residual
+    require_integer("levels", levels, low=1, high=MAX_LEVELS)
+    total = _total(update, residual)
     values = quantised(total, "qsgd", levels=levels, rng=rng) / np.float32(1.0 + qsgd_variance(levels))
     return SparseUpdate(size=total.size, positions=np.arange(total.size), values=values), total - values
 
@@ -74,3 +75,8 @@ def with_values(
     left = residual.copy()
     left[sent.positions] += sent.values - seen
     return SparseUpdate.trusted(sent.size, sent.positions, seen), left
+
+
+def _total(update: Floats, residual: Floats) -> Floats:
+    require_pair(update, residual)
+    return update + residual

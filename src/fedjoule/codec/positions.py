@@ -44,20 +44,19 @@ def gaps_of(positions: IntArray) -> IntArray:
 
 
 def fit_blocks(gaps: IntArray) -> Blocks:
-    """The dyadic blocks of least estimated size: two neighbours become one wherever one law for both is cheaper."""
-    return _fit_laws(gaps, blocks.best_levels(gaps, GROUP, _BLOCK_BITS))
+    """Dyadic blocks of least estimated size, each with its best law; or one block for all where that is smaller."""
+    parted, parted_bits = _with_laws(gaps, blocks.best_levels(gaps, GROUP, _BLOCK_BITS))
+    if parted.levels.size == 1:
+        return parted
+    level = int(-(-gaps.size // GROUP) - 1).bit_length()
+    whole, whole_bits = _with_laws(gaps, np.array([level], dtype=np.uint8))
+    return whole if whole_bits < parted_bits else parted
 
 
-def _fit_laws(gaps: IntArray, levels: NDArray[np.uint8]) -> Blocks:
-    """Shift and mean of each block: the least shift that brings the mean of the high parts below 16."""
+def _with_laws(gaps: IntArray, levels: NDArray[np.uint8]) -> tuple[Blocks, float]:
     starts = block_starts(levels, gaps.size)
-    counts = np.diff(starts)
-    sums = np.add.reduceat(gaps, starts[:-1])
-    shifts = np.zeros(levels.size, dtype=np.uint8)
-    while np.any(large := (sums >> shifts) >= 16 * counts):
-        shifts[large] += 1
-    means = (rans.MEAN_UNIT * rans.sum_high_parts(gaps, starts, shifts) + counts // 2) // counts
-    return Blocks(levels, starts, shifts, np.minimum(means, 1023).astype(np.uint16))
+    shifts, means, bits = blocks.best_laws(gaps, starts, _BLOCK_BITS)
+    return Blocks(levels, starts, shifts, means), bits
 
 
 def block_starts(levels: NDArray[np.uint8], entries: int) -> IntArray:

@@ -76,18 +76,6 @@ def geometric_table(mean, cumulative):
 
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)
-def sum_high_parts(gaps, starts, shifts):
-    """Sum of ``gap >> shift`` over each block."""
-    sums = np.zeros(shifts.size, dtype=np.int64)
-    for block in range(shifts.size):
-        members, shift, total = gaps[starts[block] : starts[block + 1]], np.int64(shifts[block]), np.int64(0)
-        for i in range(members.size):
-            total += members[i] >> shift
-        sums[block] = total
-    return sums
-
-
-@numba.njit(cache=True, error_model="numpy", nogil=True)
 def _first_symbols(cumulative, guess):
     """For each value of a slot's leading bits, the symbol at which to start looking."""
     symbol = 0

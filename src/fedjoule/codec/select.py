@@ -36,11 +36,10 @@ def top_k_with_feedback(
     The new residual is written to ``out``, which may be ``residual`` itself; by default to a new array. NaN is refused;
     ``out`` then holds sums without meaning.
     """
-    _require_vector("update", update)
-    _require_vector("residual", residual)
+    require_pair(update, residual)
     size = update.size
-    if residual.size != size or (out is not None and (out.size != size or out.dtype != np.float32)):
-        raise InvalidInputError(f"residual and out must be float32 of update's size {size}, got {residual.size}")
+    if out is not None:
+        require_pair(update, out, "out")
     require_integer("k", k, low=0, high=size)
     left = residual.copy() if out is None else out
     if left is not residual:
@@ -69,6 +68,14 @@ def top_k_of_clients(
         np.copyto(left, residuals)
     rows = zip(updates, left, counts, strict=True)
     return [top_k_with_feedback(update, row, int(k), out=row)[0] for update, row, k in rows], left
+
+
+def require_pair(update: Floats, other: Floats, name: str = "residual") -> None:
+    """Refuse all but two contiguous float32 vectors of one size."""
+    _require_vector("update", update)
+    _require_vector(name, other)
+    if other.size != update.size:
+        raise InvalidInputError(f"{name} must have update's {update.size} entries, got {other.size}")
 
 
 def _require_vector(name: str, array: Floats) -> None:

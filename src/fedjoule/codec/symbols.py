@@ -43,6 +43,8 @@ def read_table(reader: Reader) -> Frequencies:
     frequencies = np.zeros(rans.VALUE_SYMBOLS, dtype=np.int64)
     for symbol in range(first, first + more + 1):
         frequencies[symbol] = min(reader.varint("a frequency"), rans.VALUE_SCALE + 1)
+    if not (frequencies[first] and frequencies[first + more]):
+        raise CorruptPayloadError("the table of values must start and end with a value that occurs")
     if int(frequencies.sum()) != rans.VALUE_SCALE:
         raise CorruptPayloadError(f"the frequencies of values must add to {rans.VALUE_SCALE}")
     return frequencies

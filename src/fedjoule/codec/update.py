@@ -77,7 +77,7 @@ def _vector(name: str, array: Any, kind: type[np.generic]) -> NDArray[Any]:
     given = np.asarray(array)
     if given.size == 0:
         return np.zeros(0, dtype=kind)
-    if given.ndim != 1 or not np.can_cast(given.dtype, kind, casting="safe"):
+    if given.ndim != 1 or given.dtype == np.bool_ or not np.can_cast(given.dtype, kind, casting="safe"):
         raise InvalidInputError(
             f"{name} must be a vector of {np.dtype(kind).name}, got {given.dtype.name} of shape {given.shape}"
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedjoule.errors import CorruptPayloadError, InvalidInputError
+from fedjoule.errors import CorruptPayloadError, InvalidInputError, require_integer
 
 FLOAT32, FLOAT16, BFLOAT16, INT8, QSGD, TERNARY = range(6)
 KINDS = {
@@ -53,7 +53,7 @@ def split(values: Floats, kind: int, *, levels: int = 0, rng: np.random.Generato
     if kind == BFLOAT16:
         return _split_bfloat16(values)
     if not np.isfinite(values).all():
-        raise InvalidInputError("values must be finite to be sent as int8, qsgd or ternary, got an infinity")
+        raise InvalidInputError("values must be finite to be sent as int8, qsgd or ternary, got one that is not")
     if kind == INT8:
         return _split_int8(values)
     return _split_qsgd(values, levels, rng) if kind == QSGD else _split_ternary(values)
@@ -127,6 +127,8 @@ def _split_bfloat16(values: Floats) -> SplitValues:
     bits = values.view(np.uint32)
     rounded = bits + 0x7FFF + (bits >> 16 & 1)  # to nearest, ties to even
     rounded = np.where((bits & 0x7FFFFFFF) > 0x7F800000, bits | 0x400000, rounded) >> 16  # a NaN stays one
+    if np.any(((rounded & 0x7FFF) == 0x7F80) & np.isfinite(values)):
+        raise InvalidInputError("values must be at most 3.3895e38 in size to be sent as bfloat16, got a larger one")
     plain = ((rounded >> 8 & 0x80) | (rounded & 0x7F)).astype(np.uint8)
     return SplitValues((rounded >> 7 & 0xFF).astype(np.uint8), plain.tobytes(), b"")
 
@@ -138,17 +140,18 @@ def _blocks(count: int) -> NDArray[np.int64]:
 def _split_int8(values: Floats) -> SplitValues:
     scales = np.maximum.reduceat(np.abs(values), _blocks(values.size)) if values.size else np.zeros(0, np.float32)
     largest = np.repeat(scales.astype(np.float64), BLOCK)[: values.size]
-    quotient = np.divide(127.0 * values, largest, out=np.zeros(values.size), where=largest > 0.0)
+    quotient = np.divide(127.0 * values.astype(np.float64), largest, out=np.zeros(values.size), where=largest > 0.0)
     return SplitValues(_offset(np.rint(quotient)), b"", scales.astype("<f4").tobytes())
 
 
 def _split_qsgd(values: Floats, levels: int, rng: np.random.Generator | None) -> SplitValues:
     """Levels l of v = norm * sign * l / s, rounded up with the probability that makes them unbiased [ALISTARH17]."""
-    if rng is None or not 1 <= levels <= MAX_LEVELS:
-        raise InvalidInputError(
-            f"qsgd needs rng= and levels= from 1 to {MAX_LEVELS}, got rng={rng!r}, levels={levels!r}"
-        )
+    require_integer("levels", levels, low=1, high=MAX_LEVELS)
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidInputError(f"qsgd needs rng=, a NumPy Generator, got {rng!r}")
     norms = block_norms(values)
+    if not np.isfinite(norms).all():
+        raise InvalidInputError("values must have block norms of at most 3.4e38 to be sent as qsgd, got larger ones")
     wide = np.repeat(norms.astype(np.float64), BLOCK)[: values.size]
     target = np.divide(levels * np.abs(values, dtype=np.float64), wide, out=np.zeros(values.size), where=wide > 0.0)
     chosen = np.minimum(np.floor(target + rng.random(values.size)), levels)
@@ -166,7 +169,8 @@ def block_norms(values: Floats) -> Floats:
     while half > 1:
         half //= 2
         squares = squares[:, :half] + squares[:, half:]
-    norms = np.sqrt(squares[:, 0]).astype(np.float32)
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(squares[:, 0]).astype(np.float32)
     return np.where(norms.astype(np.float64) ** 2 < squares[:, 0], np.nextafter(norms, np.float32(np.inf)), norms)
 
 
@@ -181,8 +185,8 @@ def _split_ternary(values: Floats) -> SplitValues:
 def _join_ternary(symbols: Bytes, side: memoryview) -> Floats:
     if not symbols.size:
         return np.zeros(0, np.float32)
-    mean = np.frombuffer(side, dtype="<f4").astype(np.float32)[0]
-    if not (np.isfinite(mean) and mean >= 0.0) or int(symbols.max()) > 1:
+    mean = np.frombuffer(side, dtype="<f4")[0]
+    if not np.isfinite(mean) or np.signbit(mean) or int(symbols.max()) > 1:
         raise CorruptPayloadError("ternary values must be signs with a finite mean magnitude of at least 0")
     return np.where(symbols == 1, -mean, mean).astype(np.float32)
 
@@ -194,10 +198,10 @@ def _offset(whole: NDArray[np.float64]) -> Bytes:
 
 def _join_scaled(symbols: Bytes, side: memoryview, kind: int) -> Floats:
     steps = 127 if kind == INT8 else side[0]
-    scales = np.frombuffer(side, dtype="<f4", offset=0 if kind == INT8 else 1).astype(np.float64)
-    signed = symbols.astype(np.int16) - ZERO_SYMBOL
-    if not (np.isfinite(scales).all() and np.all(scales >= 0.0)):
+    narrow = np.frombuffer(side, dtype="<f4", offset=0 if kind == INT8 else 1)
+    if not (np.isfinite(narrow).all() and not np.signbit(narrow).any()):
         raise CorruptPayloadError("the scales of the values must be finite and at least 0")
+    scales, signed = narrow.astype(np.float64), symbols.astype(np.int16) - ZERO_SYMBOL
     if not 1 <= steps <= MAX_LEVELS or (signed.size and max(int(signed.max()), -int(signed.min())) > steps):
         raise CorruptPayloadError(f"the levels of the values must lie within the {steps} steps of their kind")
     with np.errstate(over="ignore"):

@@ -12,7 +12,7 @@ import torch
 
 from fedjoule.codec import compressors, select
 from fedjoule.codec.update import SparseUpdate
-from fedjoule.codec.values import BLOCK
+from fedjoule.codec.values import BLOCK, MAX_LEVELS
 from fedjoule.errors import InvalidInputError, require_integer
 
 
@@ -34,7 +34,7 @@ Sent = tuple[SparseTensor, torch.Tensor]
 
 def none(update: torch.Tensor, residual: torch.Tensor) -> Sent:
     """Everything is sent; nothing is left."""
-    total = update + residual
+    total = _total(update, residual)
     positions = torch.arange(total.numel(), device=total.device)
     return SparseTensor(total.numel(), positions, total), torch.zeros_like(total)
 
@@ -73,12 +73,12 @@ def random_k(
     update: torch.Tensor, residual: torch.Tensor, k: int, rng: np.random.Generator, *, unbiased: bool = False
 ) -> Sent:
     """k entries at random, the same ones as NumPy's; ``unbiased`` scales them by d/k."""
-    total = update + residual
+    total = _total(update, residual)
     positions = torch.from_numpy(compressors.random_positions(total.numel(), k, rng)).to(total.device)
     values = total[positions]
     left = total.clone()
     left[positions] = 0.0
-    if unbiased:
+    if unbiased and k:
         values = values * float(np.float32(total.numel() / k))
         left[positions] = total[positions] - values
     return SparseTensor(total.numel(), positions, values), left
@@ -95,17 +95,29 @@ def ternary(update: torch.Tensor, residual: torch.Tensor, k: int) -> Sent:
 
 def qsgd(update: torch.Tensor, residual: torch.Tensor, levels: int, rng: np.random.Generator) -> Sent:
     """QSGD of all entries with ``levels`` levels, divided by 1 + omega to be a contraction."""
-    total = update + residual
+    total = _total(update, residual)
+    require_integer("levels", levels, low=1, high=MAX_LEVELS)
     size = total.numel()
     norms = _block_norms(total)
+    if not bool(torch.isfinite(norms).all()):
+        raise InvalidInputError("update + residual must be finite to be sent as qsgd, got what is not")
     wide = norms.to(torch.float64).repeat_interleave(BLOCK)[:size]
     target = torch.where(wide > 0.0, levels * total.abs().to(torch.float64) / wide, 0.0)
     chance = torch.from_numpy(rng.random(size)).to(total.device)
     chosen = torch.floor(target + chance).clamp(max=levels)
-    seen = (wide * torch.copysign(chosen, total.to(torch.float64)) / levels).to(torch.float32)
+    seen = (wide * torch.copysign(chosen, total.to(torch.float64)) / levels + 0.0).to(torch.float32)
     values = seen / float(np.float32(1.0 + compressors.qsgd_variance(levels)))
     positions = torch.arange(size, device=total.device)
     return SparseTensor(size, positions, values), total - values
+
+
+def _total(update: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+    if update.ndim != 1 or residual.shape != update.shape or {update.dtype, residual.dtype} != {torch.float32}:
+        raise InvalidInputError(
+            "update and residual must be float32 vectors of one size, "
+            f"got {update.dtype} of shape {tuple(update.shape)} and {residual.dtype} of shape {tuple(residual.shape)}"
+        )
+    return update + residual
 
 
 def _block_norms(values: torch.Tensor) -> torch.Tensor:
