@@ -105,10 +105,15 @@ def qsgd(update: torch.Tensor, residual: torch.Tensor, levels: int, rng: np.rand
     target = torch.where(wide > 0.0, levels * total.abs().to(torch.float64) / wide, 0.0)
     chance = torch.from_numpy(rng.random(size)).to(total.device)
     chosen = torch.floor(target + chance).clamp(max=levels)
-    seen = (wide * torch.copysign(chosen, total.to(torch.float64)) / levels + 0.0).to(torch.float32)
-    values = seen / float(np.float32(1.0 + compressors.qsgd_variance(levels)))
+    seen = (wide * torch.copysign(chosen, total.to(torch.float64)) / _divisor(levels, wide) + 0.0).to(torch.float32)
+    values = seen / _divisor(1.0 + compressors.qsgd_variance(levels), seen)
     positions = torch.arange(size, device=total.device)
     return SparseTensor(size, positions, values), total - values
+
+
+def _divisor(value: float, like: torch.Tensor) -> torch.Tensor:
+    """A tensor to divide by: a GPU divides by a plain number as it multiplies by its rounded inverse."""
+    return torch.full((1,), value, dtype=like.dtype, device=like.device)
 
 
 def _total(update: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:

@@ -14,10 +14,15 @@ import torch
 import triton
 import triton.language as tl
 
+from fedjoule.errors import InvalidInputError
+
 TILE = 4096
 BINS = 4096
 BIN_BITS = 12
 SAMPLE = 8192
+INFINITY = tl.constexpr(0x7F800000)
+# what became of a row: selected; k = 0; the sample deceived, so that the k-th largest is not where it was looked for; NaN
+FINE, EMPTY, DECEIVED, HAS_NAN = (tl.constexpr(i) for i in range(4))
 
 
 @triton.jit
@@ -98,13 +103,13 @@ def _choose(
     wanted,
     base_out,
     wanted_out,
-    failed,
+    state,
     COPIES: tl.constexpr,
     SHIFT: tl.constexpr,
     BINS: tl.constexpr,
     LAST: tl.constexpr,
 ):
-    """The bin of the k-th largest; how many are wanted of it; failed if it is not there or not alone in its bin."""
+    """The bin of the k-th largest; how many are wanted of it; the state of the row."""
     row = tl.program_id(0)
     digit = tl.arange(0, BINS)
     count = tl.load(bins + row * COPIES * BINS + digit)
@@ -117,8 +122,8 @@ def _choose(
     tl.store(base_out + row, tl.load(base + row) + (chosen << SHIFT))
     tl.store(wanted_out + row, want - above)
     if not LAST:
-        lost = (want > 0) & ((chosen < 0) | (chosen == BINS - 1))
-        tl.store(failed + row, lost.to(tl.int32))
+        lost = (chosen < 0) | (chosen == BINS - 1)
+        tl.store(state + row, tl.where(want == 0, EMPTY, tl.where(lost, DECEIVED, FINE)))
 
 
 @triton.jit
@@ -143,7 +148,7 @@ def _write(
     counts,
     threshold,
     wanted,
-    failed,
+    state,
     larger,
     equal,
     starts,
@@ -156,7 +161,7 @@ def _write(
     """Kept entries in order; ``larger`` and ``equal`` hold sums over the tiles of a row up to and with each."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     here = row * tiles + tile
-    count = tl.where(tl.load(failed + row) == 0, tl.load(counts + here), 0)
+    count = tl.where(tl.load(state + row) == FINE, tl.load(counts + here), 0)
     limit, ties = tl.load(threshold + row), tl.load(wanted + row)
     above = tl.load(larger + here - 1, mask=tile > 0, other=0)
     same = tl.load(equal + here - 1, mask=tile > 0, other=0)
@@ -167,6 +172,8 @@ def _write(
         tie_rank = same + tl.cumsum(is_same.to(tl.int32), 0) - 1
         kept = is_above | (is_same & (tie_rank < ties))
         rank = start + above + tl.minimum(same, ties) + tl.cumsum(kept.to(tl.int32), 0) - 1
+        if tl.max((kept & (magnitude > INFINITY)).to(tl.int32), 0) > 0:
+            tl.store(state + row, HAS_NAN)
         tl.store(positions + rank, index.to(tl.int64), mask=kept)
         tl.store(values + rank, total, mask=kept)
         tl.store(left + row * size + index, 0.0, mask=kept)
@@ -200,7 +207,7 @@ class _Selection:
 
     def launch(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor) -> None:
         """All kernels, in order."""
-        guess, base, of_base, threshold, ties, failed = self.small.unbind()
+        guess, base, of_base, threshold, ties, state = self.small.unbind()
         counts, larger, equal = self.per_tile.unbind()
         first, second = self.bins.unbind()
         positions, values = _parts(self.output)
@@ -221,16 +228,16 @@ class _Selection:
         _collect[grid](updates, residuals, left, guess, self.found, counts, *shape, TILE=TILE, num_warps=8)
         candidates = (left, self.found, counts)
         _histogram[grid](*candidates, guess, first, *shape, SHIFT=BIN_BITS, BEYOND=True, TILE=TILE, **shared)
-        _choose[rows](first, guess, self.wanted, base, of_base, failed, SHIFT=BIN_BITS, LAST=False, **shared)
+        _choose[rows](first, guess, self.wanted, base, of_base, state, SHIFT=BIN_BITS, LAST=False, **shared)
         _histogram[grid](*candidates, base, second, *shape, SHIFT=0, BEYOND=False, TILE=TILE, **shared)
-        _choose[rows](second, base, of_base, threshold, ties, failed, SHIFT=0, LAST=True, **shared)
+        _choose[rows](second, base, of_base, threshold, ties, state, SHIFT=0, LAST=True, **shared)
         _count_kept[grid](*candidates, threshold, larger, equal, *shape, TILE=TILE)
         running = torch.cumsum(self.per_tile[1:], dim=2, dtype=torch.int32)
         _write[grid](
             *candidates,
             threshold,
             ties,
-            failed,
+            state,
             running[0],
             running[1],
             self.starts,
@@ -275,10 +282,13 @@ def top_k_rows(
         _selections.popitem(last=False)
     selection.run(*tensors, record=seen)
     positions, values = _parts(selection.output.clone())
-    for row, deceived in enumerate(selection.small[5].tolist()):
-        if deceived:
-            part = slice(sum(counts[:row]), sum(counts[: row + 1]))
+    for row, state in enumerate(selection.small[5].tolist()):
+        part = slice(sum(counts[:row]), sum(counts[: row + 1]))
+        if state == DECEIVED.value:
             positions[part], values[part] = _slow_row(left[row], counts[row])
+        if state == HAS_NAN.value or (state == DECEIVED.value and bool(values[part].isnan().any())):
+            where = int(positions[part][values[part].isnan()][0])
+            raise InvalidInputError(f"update + residual must not hold NaN, got one at position {where} of row {row}")
     return positions, values
 
 

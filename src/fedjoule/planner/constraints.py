@@ -95,14 +95,22 @@ def require_deadline(problem: ControlProblem) -> list[int]:
     return feasible
 
 
-def battery_shortage(problem: ControlProblem, local_steps: int, mean_power: float) -> tuple[float, int, float]:
-    """(ratio, device, joules): who most exceeds its battery at the largest sparsity, and what it needs at least."""
-    rounds = float(problem.rounds.rounds(mean_power, local_steps, problem.devices))
-    need = rounds * problem.round_joules(local_steps, problem.sparsity[1])
-    assert problem.fleet.battery_joules is not None
+def battery_shortage(
+    problem: ControlProblem, local_steps: int, box: Box, mean_power: float
+) -> tuple[float, int, float]:
+    """(ratio, device, joules): who exceeds its battery, and what it needs at least whatever the others do.
+
+    The joules suppose the fewest rounds that the deadline's box allows. If even they fit the battery, the device is the
+    one that runs out of sparsity at ``mean_power``, where the search for a consistent plan broke off.
+    """
+    batteries = problem.fleet.battery_joules
+    assert batteries is not None
+    need = problem.predicted_rounds(local_steps, box.lower) * problem.round_joules(local_steps, box.upper)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(need > 0.0, need / problem.fleet.battery_joules, 0.0)
+        ratio = np.where(need > 0.0, need / batteries, 0.0)
     device = int(np.argmax(ratio))
+    if ratio[device] <= 1.0:
+        device = battery_box(problem, local_steps, mean_power, box).worst
     return float(ratio[device]), device, float(need[device])
 
 

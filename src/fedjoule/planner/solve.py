@@ -16,6 +16,7 @@ from fedjoule.planner.problem import ControlProblem
 
 Solver = Literal["pareto", "benders"]
 SOLVERS: tuple[Solver, ...] = ("pareto", "benders")
+_CONSTRAINT_SLACK = 1e-11  # constraints are met with 1e-12 to spare; the bound is for those who spare nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ def _solve_constrained(pooling: Pooling) -> Answer:
             best = int(choices[i]), solved
     if best is None:
         raise _battery_error(problem, *min(shortages))
-    return Answer(best[0], best[1].sparsity, min(bound, best[1].energy_joules), {"tangents": work})
+    bound = min(bound, best[1].energy_joules) * (1.0 - _CONSTRAINT_SLACK)
+    return Answer(best[0], best[1].sparsity, bound, {"tangents": work})
 
 
 def _solve_one(pooling: Pooling, local_steps: int, incumbent: float) -> _Solved | tuple[float, int, float]:
@@ -103,7 +105,7 @@ def _solve_one(pooling: Pooling, local_steps: int, incumbent: float) -> _Solved 
         return _Solved(energy, bound, sparsity, optimum.tangents)
     found = battery.BatterySearch(pooling, local_steps, objective, box).minimise(incumbent)
     if not isinstance(found, battery.BatteryOptimum):
-        return battery_shortage(problem, local_steps, found)
+        return battery_shortage(problem, local_steps, box, found)
     return _Solved(found.energy_joules, max(bound, found.lower_bound_joules), found.sparsity, found.nodes)
 
 
@@ -120,8 +122,9 @@ def _battery_error(
 ) -> InfeasiblePlanError:
     batteries = problem.fleet.battery_joules
     assert batteries is not None
-    need = f"at least {joules:.6g}" if ratio > 1.0 else "more"
-    return InfeasiblePlanError(
-        f"battery_joules = {batteries[device]:g} cannot be met: device {problem.fleet.device_name(device)} "
-        f"needs {need} joules for the whole training, even at H = {local_steps} and sparsity {problem.sparsity[1]:g}"
-    )
+    name, limit = problem.fleet.device_name(device), problem.sparsity[1]
+    if ratio > 1.0:
+        reason = f"device {name} needs at least {joules:.6g} joules for the whole training (H = {local_steps})"
+    else:
+        reason = f"no sparsity up to {limit:g} keeps device {name} within it for the whole training"
+    return InfeasiblePlanError(f"battery_joules = {batteries[device]:g} cannot be met: {reason}")
