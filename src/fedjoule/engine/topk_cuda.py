@@ -16,10 +16,12 @@ import triton.language as tl
 
 from fedjoule.errors import InvalidInputError
 
-TILE = 4096
+TILE = 8192
 BINS = 4096
 BIN_BITS = 12
-SAMPLE = 8192
+SAMPLE = 2048
+COPIES = 4
+WARPS = 1  # for the kernels that look at the few candidates of a tile
 INFINITY = tl.constexpr(0x7F800000)
 # what became of a row: selected; k = 0; the sample deceived, so that the k-th largest is not where it was looked for; NaN
 FINE, EMPTY, DECEIVED, HAS_NAN = (tl.constexpr(i) for i in range(4))
@@ -189,7 +191,7 @@ class _Selection:
         rows, kept = len(counts), sum(counts)
         self.size, self.rows, self.tiles = size, rows, triton.cdiv(size, TILE)
         self.taken = min(SAMPLE, size)
-        self.copies = 16 if rows <= 4 else 1  # spread the counting of few rows over more memory
+        self.copies = COPIES if rows <= 4 else 1  # spread the counting of few rows over more memory
         expected = [self.taken * k / size for k in counts]
 
         def integers(values: list[int], kind: torch.dtype = torch.int32) -> torch.Tensor:
@@ -227,11 +229,13 @@ class _Selection:
         )
         _collect[grid](updates, residuals, left, guess, self.found, counts, *shape, TILE=TILE, num_warps=8)
         candidates = (left, self.found, counts)
-        _histogram[grid](*candidates, guess, first, *shape, SHIFT=BIN_BITS, BEYOND=True, TILE=TILE, **shared)
+        _histogram[grid](
+            *candidates, guess, first, *shape, SHIFT=BIN_BITS, BEYOND=True, TILE=TILE, num_warps=WARPS, **shared
+        )
         _choose[rows](first, guess, self.wanted, base, of_base, state, SHIFT=BIN_BITS, LAST=False, **shared)
-        _histogram[grid](*candidates, base, second, *shape, SHIFT=0, BEYOND=False, TILE=TILE, **shared)
+        _histogram[grid](*candidates, base, second, *shape, SHIFT=0, BEYOND=False, TILE=TILE, num_warps=WARPS, **shared)
         _choose[rows](second, base, of_base, threshold, ties, state, SHIFT=0, LAST=True, **shared)
-        _count_kept[grid](*candidates, threshold, larger, equal, *shape, TILE=TILE)
+        _count_kept[grid](*candidates, threshold, larger, equal, *shape, TILE=TILE, num_warps=WARPS)
         running = torch.cumsum(self.per_tile[1:], dim=2, dtype=torch.int32)
         _write[grid](
             *candidates,
@@ -245,6 +249,7 @@ class _Selection:
             values,
             *shape,
             TILE=TILE,
+            num_warps=WARPS,
         )
 
     def run(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor, record: bool) -> None:
