@@ -16,12 +16,12 @@ import triton.language as tl
 
 from fedjoule.errors import InvalidInputError
 
-TILE = 8192
+TILE = 4096
 BINS = 4096
 BIN_BITS = 12
-SAMPLE = 2048
+SAMPLE = 4096
 COPIES = 4
-WARPS = 1  # for the kernels that look at the few candidates of a tile
+WARPS = 4  # for the kernels that look at the few candidates of a tile
 INFINITY = tl.constexpr(0x7F800000)
 # what became of a row: selected; k = 0; the sample deceived, so that the k-th largest is not where it was looked for; NaN
 FINE, EMPTY, DECEIVED, HAS_NAN = (tl.constexpr(i) for i in range(4))
@@ -199,7 +199,7 @@ class _Selection:
 
         self.wanted = integers(list(counts))
         self.starts = integers([sum(counts[:row]) for row in range(rows)], torch.int64)
-        self.ranks = integers([int(e + 6.0 * e**0.5 + 8.0) for e in expected])
+        self.ranks = integers([int(e + 4.0 * e**0.5 + 4.0) for e in expected])
         self.found = torch.empty(rows * self.tiles * TILE, dtype=torch.int32, device=device)
         self.per_tile = torch.empty((3, rows, self.tiles), dtype=torch.int32, device=device)
         self.small = torch.empty((6, rows), dtype=torch.int32, device=device)
