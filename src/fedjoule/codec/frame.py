@@ -46,12 +46,12 @@ def encode(
         raise InvalidInputError(
             f"values must not be NaN (allow_nan=True sends it), got NaN at position {int(update.positions[entry])}"
         )
-    parts = val.split(update.values, kind, levels=levels, rng=rng)
-    (coder, positions), (coded, symbols) = _both(
-        lambda: _encode_positions(update.positions, update.size), lambda: _encode_values(parts), update.count
+    (coder, positions), (coded, written) = _both(
+        lambda: _encode_positions(update.positions, update.size),
+        lambda: _encode_values(val.split(update.values, kind, levels=levels, rng=rng)),
+        update.count,
     )
-    head = _header(update.size, update.count, kind, coder, coded)
-    body = b"".join([head, positions, parts.side, symbols, parts.plain])
+    body = b"".join([_header(update.size, update.count, kind, coder, coded), positions, *written])
     return body + zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "little")
 
 
@@ -114,15 +114,16 @@ def _estimated_position_bytes(positions: IntArray, size: int) -> int:
     return min(stream + len(blocks.to_bytes()) + len(varint(stream)), (size + 7) // 8)
 
 
-def _encode_values(parts: val.SplitValues) -> tuple[bool, bytes]:
-    """The modelled bytes, coded if that is smaller."""
+def _encode_values(parts: val.SplitValues) -> tuple[bool, list[bytes]]:
+    """Whether the modelled bytes are coded, as they are if that is smaller; and all parts as they are written."""
     raw = parts.symbols.tobytes()
     if not raw:
-        return False, raw
+        return False, [parts.side]
     frequencies = sym.fit_frequencies(parts.symbols)
     stream = sym.encode_symbols(parts.symbols, frequencies)
     coded = sym.table_to_bytes(frequencies) + varint(len(stream)) + stream
-    return (True, coded) if len(coded) < len(raw) else (False, raw)
+    smaller = len(coded) < len(raw)
+    return smaller, [parts.side, coded if smaller else raw, parts.plain]
 
 
 def _decode_body(reader: Reader, max_size: int) -> SparseUpdate:

@@ -5,7 +5,6 @@ sample, a little below the k-th largest; the k-th magnitude is then found exactl
 compared as the integers that the bits of a float32 without its sign are, which order like the floats do.
 """
 
-import itertools
 from collections.abc import Sequence
 
 import numba
@@ -44,12 +43,11 @@ def top_k_with_feedback(
     left = residual.copy() if out is None else out
     if left is not residual:
         np.copyto(left, residual)
-    threshold = _guess(update, residual, k)
-    candidates = _gather(update, left, threshold)
-    if candidates.size < k:
-        candidates = np.arange(size) if k > size // 4 else _reaching(left, _histogram_threshold(left, k))
-    positions = _exact(left, candidates, k)
-    values = left[positions]
+    positions, values = _gather(update, left, _guess(update, residual, k))
+    if positions.size < k:
+        positions = np.arange(size) if k > size // 4 else _reaching(left, _histogram_threshold(left, k))
+        values = left[positions]
+    positions, values = _exact(positions, values, k)
     left[positions] = 0.0
     return SparseUpdate.trusted(size, positions, values), left
 
@@ -95,14 +93,14 @@ def _guess(update: Floats, residual: Floats, k: int) -> np.uint32:
     size = update.size
     if k == 0:
         return _MAGNITUDE
-    runs = min(2048, size // (32 * _RUN))
+    runs = min(4096, size // (32 * _RUN))
     if runs < 16:
         return np.uint32(0)
     sums = np.empty(runs * _RUN, dtype=np.float32)
     _take_sample(update, residual, size // runs, sums)
     sample = sums.view(np.uint32) & _MAGNITUDE
     expected = sample.size * k / size
-    rank = int(expected + 6.0 * np.sqrt(expected) + 8.0)
+    rank = int(expected + 4.0 * np.sqrt(expected) + 4.0)
     if rank >= sample.size:
         return np.uint32(0)
     return np.uint32(np.partition(sample, sample.size - rank)[sample.size - rank])
@@ -116,29 +114,29 @@ def _take_sample(update, residual, stride, sample):
             sample[run * _RUN + i] = update[run * stride + i] + residual[run * stride + i]
 
 
-def _gather(update: Floats, left: Floats, threshold: np.uint32) -> IntArray:
-    """Add the update into ``left``; positions whose magnitude reaches the threshold, in order."""
+def _gather(update: Floats, left: Floats, threshold: np.uint32) -> tuple[IntArray, Floats]:
+    """Add the update into ``left``; positions and values whose magnitude reaches the threshold, in order."""
     size = update.size
     parts = CORES if size >= _PARALLEL_FROM else 1
     edges = [size * i // parts // _TILE * _TILE for i in range(parts)] + [size]
-    found = [np.empty(high - low, dtype=np.int64) for low, high in itertools.pairwise(edges)]
 
-    def work(part: int) -> IntArray:
+    def work(part: int) -> tuple[IntArray, Floats]:
         low, high = edges[part], edges[part + 1]
-        count = _add_and_gather(
-            update[low:high], left[low:high], left[low:high].view(np.uint32), low, threshold, found[part]
-        )
+        positions, values = np.empty(high - low, dtype=np.int64), np.empty(high - low, dtype=np.float32)
+        sums = left[low:high]
+        count = _add_and_gather(update[low:high], sums, sums.view(np.uint32), low, threshold, positions, values)
         if count < 0:
             raise InvalidInputError(f"update + residual must not hold NaN, got one at position {-count - 1}")
-        return found[part][:count]
+        return positions[:count], values[:count]
 
     if parts == 1:
         return work(0)
-    return np.concatenate(list(threads().map(work, range(parts))))
+    found = list(threads().map(work, range(parts)))
+    return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
 
 
 @numba.njit(cache=True, nogil=True)
-def _add_and_gather(update, left, bits, offset, threshold, found):
+def _add_and_gather(update, left, bits, offset, threshold, positions, values):
     """The fused pass over one part; returns how many were found, or -1 - position of a NaN.
 
     Slices keep the indices of the inner loops non-negative, without which they would not be vectorised.
@@ -163,7 +161,8 @@ def _add_and_gather(update, left, bits, offset, threshold, found):
                     if larger >= threshold:
                         for i in range(_PART):
                             if (few[i] & _MAGNITUDE) >= threshold:
-                                found[count] = offset + tile + group + part + i
+                                positions[count] = offset + tile + group + part + i
+                                values[count] = sums[group + part + i]
                                 count += 1
                 if largest > _INFINITY:
                     for i in range(_GROUP):
@@ -173,7 +172,8 @@ def _add_and_gather(update, left, bits, offset, threshold, found):
             if (magnitudes[i] & _MAGNITUDE) >= threshold:
                 if (magnitudes[i] & _MAGNITUDE) > _INFINITY:
                     return -1 - (offset + tile + i)
-                found[count] = offset + tile + i
+                positions[count] = offset + tile + i
+                values[count] = sums[i]
                 count += 1
     return count
 
@@ -189,15 +189,15 @@ def _reaching(left: Floats, threshold: np.uint32) -> IntArray:
     return np.flatnonzero((left.view(np.uint32) & _MAGNITUDE) >= threshold)
 
 
-def _exact(left: Floats, candidates: IntArray, k: int) -> IntArray:
+def _exact(positions: IntArray, values: Floats, k: int) -> tuple[IntArray, Floats]:
     """The k candidates of largest magnitude, in order; of equals the first ones."""
-    if candidates.size == k:
-        return candidates
+    if positions.size == k:
+        return positions.copy(), values.copy()
     if k == 0:
-        return candidates[:0]
-    magnitudes = left.view(np.uint32)[candidates] & _MAGNITUDE
+        return positions[:0].copy(), values[:0].copy()
+    magnitudes = values.view(np.uint32) & _MAGNITUDE
     smallest = np.partition(magnitudes, magnitudes.size - k)[magnitudes.size - k]
     kept = magnitudes > smallest
     equals = np.flatnonzero(magnitudes == smallest)
     kept[equals[: k - int(np.count_nonzero(kept))]] = True
-    return candidates[kept]
+    return positions[kept], values[kept]

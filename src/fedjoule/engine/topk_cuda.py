@@ -191,7 +191,7 @@ class _Selection:
         rows, kept = len(counts), sum(counts)
         self.size, self.rows, self.tiles = size, rows, triton.cdiv(size, TILE)
         self.taken = min(SAMPLE, size)
-        self.copies = COPIES if rows <= 4 else 1  # spread the counting of few rows over more memory
+        self.copies = COPIES  # spread the counting over more memory, where fewer wait for one another
         expected = [self.taken * k / size for k in counts]
 
         def integers(values: list[int], kind: torch.dtype = torch.int32) -> torch.Tensor:
