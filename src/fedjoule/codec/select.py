@@ -20,8 +20,6 @@ Floats = NDArray[np.float32]
 
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _INFINITY = np.uint32(0x7F800000)
-_GROUP = 64  # entries whose largest magnitude is found before any is looked at
-_PART = 16  # the same within a group that has one
 _TILE = 4096  # entries that stay in the first-level cache between addition and search
 _RUN = 32  # neighbours in the sample
 _PARALLEL_FROM = 1 << 20
@@ -47,9 +45,7 @@ def top_k_with_feedback(
     if positions.size < k:
         positions = np.arange(size) if k > size // 4 else _reaching(left, _histogram_threshold(left, k))
         values = left[positions]
-    positions, values = _exact(positions, values, k)
-    left[positions] = 0.0
-    return SparseUpdate.trusted(size, positions, values), left
+    return SparseUpdate.trusted(size, *_take(left, positions, values, k)), left
 
 
 def top_k_of_clients(
@@ -139,42 +135,28 @@ def _gather(update: Floats, left: Floats, threshold: np.uint32) -> tuple[IntArra
 def _add_and_gather(update, left, bits, offset, threshold, positions, values):
     """The fused pass over one part; returns how many were found, or -1 - position of a NaN.
 
-    Slices keep the indices of the inner loops non-negative, without which they would not be vectorised.
+    Slices keep the indices of the inner loops non-negative, without which they would not be vectorised. Flags are
+    looked at eight at a time: a word of them is seldom anything but zero.
     """
     count = 0
+    flags = np.zeros(_TILE, dtype=np.uint8)
+    words = flags.view(np.uint64)
     for tile in range(0, update.size, _TILE):
         added, sums, magnitudes = update[tile : tile + _TILE], left[tile : tile + _TILE], bits[tile : tile + _TILE]
         for i in range(added.size):
             sums[i] += added[i]
-        whole = magnitudes.size - magnitudes.size % _GROUP
-        for group in range(0, whole, _GROUP):
-            members = magnitudes[group : group + _GROUP]
-            largest = np.uint32(0)
-            for i in range(_GROUP):
-                largest = max(largest, members[i] & _MAGNITUDE)
-            if largest >= threshold:
-                for part in range(0, _GROUP, _PART):
-                    few = members[part : part + _PART]
-                    larger = np.uint32(0)
-                    for i in range(_PART):
-                        larger = max(larger, few[i] & _MAGNITUDE)
-                    if larger >= threshold:
-                        for i in range(_PART):
-                            if (few[i] & _MAGNITUDE) >= threshold:
-                                positions[count] = offset + tile + group + part + i
-                                values[count] = sums[group + part + i]
-                                count += 1
-                if largest > _INFINITY:
-                    for i in range(_GROUP):
-                        if (members[i] & _MAGNITUDE) > _INFINITY:
-                            return -1 - (offset + tile + group + i)
-        for i in range(whole, magnitudes.size):
-            if (magnitudes[i] & _MAGNITUDE) >= threshold:
-                if (magnitudes[i] & _MAGNITUDE) > _INFINITY:
-                    return -1 - (offset + tile + i)
-                positions[count] = offset + tile + i
-                values[count] = sums[i]
-                count += 1
+        for i in range(magnitudes.size):
+            flags[i] = (magnitudes[i] & _MAGNITUDE) >= threshold
+        flags[magnitudes.size :] = 0
+        for word in range(words.size):
+            if words[word] != 0:
+                for i in range(8 * word, 8 * word + 8):
+                    if flags[i] != 0:
+                        if (magnitudes[i] & _MAGNITUDE) > _INFINITY:
+                            return -1 - (offset + tile + i)
+                        positions[count] = offset + tile + i
+                        values[count] = sums[i]
+                        count += 1
     return count
 
 
@@ -189,15 +171,37 @@ def _reaching(left: Floats, threshold: np.uint32) -> IntArray:
     return np.flatnonzero((left.view(np.uint32) & _MAGNITUDE) >= threshold)
 
 
-def _exact(positions: IntArray, values: Floats, k: int) -> tuple[IntArray, Floats]:
-    """The k candidates of largest magnitude, in order; of equals the first ones."""
-    if positions.size == k:
-        return positions.copy(), values.copy()
-    if k == 0:
-        return positions[:0].copy(), values[:0].copy()
-    magnitudes = values.view(np.uint32) & _MAGNITUDE
-    smallest = np.partition(magnitudes, magnitudes.size - k)[magnitudes.size - k]
-    kept = magnitudes > smallest
-    equals = np.flatnonzero(magnitudes == smallest)
-    kept[equals[: k - int(np.count_nonzero(kept))]] = True
-    return positions[kept], values[kept]
+def _take(left: Floats, positions: IntArray, values: Floats, k: int) -> tuple[IntArray, Floats]:
+    """The k candidates of largest magnitude, in order, of equals the first ones; they are cleared in ``left``."""
+    kept_positions, kept_values = np.empty(k, dtype=np.int64), np.empty(k, dtype=np.float32)
+    if k:
+        magnitudes = values.view(np.uint32) & _MAGNITUDE
+        smallest = np.partition(magnitudes, magnitudes.size - k)[magnitudes.size - k]
+        ties = k - int(np.count_nonzero(magnitudes > smallest))
+        _keep(positions, values, magnitudes, smallest, ties, kept_positions, kept_values)
+        parts = CORES if left.size >= _PARALLEL_FROM else 1
+        spans = np.array_split(kept_positions, parts)  # each is far away in memory: what is slow is waiting for it
+        if parts == 1:
+            _clear(left, kept_positions)
+        else:
+            list(threads().map(lambda span: _clear(left, span), spans))
+    return kept_positions, kept_values
+
+
+@numba.njit(cache=True, nogil=True)
+def _keep(positions, values, magnitudes, smallest, ties, kept_positions, kept_values):
+    """Move what is above ``smallest``, and the first ``ties`` entries that equal it."""
+    kept = 0
+    for i in range(magnitudes.size):
+        equal = magnitudes[i] == smallest
+        if magnitudes[i] > smallest or (equal and ties > 0):
+            ties -= equal
+            kept_positions[kept] = positions[i]
+            kept_values[kept] = values[i]
+            kept += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _clear(left, positions):
+    for i in range(positions.size):
+        left[np.uint64(positions[i])] = 0.0
