@@ -120,13 +120,15 @@ def test_the_ends_of_the_multiplier_range_put_all_devices_at_a_bound():
 def test_many_devices_in_chunks_and_threads_give_the_same_sums(monkeypatch):
     costs = np.random.default_rng(1).lognormal(size=3000)
     whole = Frontier(costs, parameters=10, value_bits=32, exponent=0.7, lower=1.0, upper=10.0)
-    monkeypatch.setattr(frontier_module, "_CHUNK", 128)
-    parts = Frontier(costs, parameters=10, value_bits=32, exponent=0.7, lower=1.0, upper=10.0)
-    assert parts._pool is not None
-    assert whole._pool is None
     logs = np.linspace(*whole.log_multiplier_range, 5)
-    np.testing.assert_allclose(parts.points(logs).mean_power, whole.points(logs).mean_power, rtol=1e-13)
-    np.testing.assert_allclose(parts.points(logs).radio_joules, whole.points(logs).radio_joules, rtol=1e-13)
+    expected, sparsity = whole.points(logs), whole.sparsity(logs[2])
+    for chunk, threaded in ((128, True), (256, False)):
+        monkeypatch.setattr(frontier_module, "_CHUNK", chunk)
+        parts = Frontier(costs, parameters=10, value_bits=32, exponent=0.7, lower=1.0, upper=10.0)
+        assert (parts._pool is not None) == threaded
+        np.testing.assert_allclose(parts.points(logs).mean_power, expected.mean_power, rtol=1e-13)
+        np.testing.assert_allclose(parts.points(logs).radio_joules, expected.radio_joules, rtol=1e-13)
+        np.testing.assert_array_equal(parts.sparsity(logs[2]), sparsity)
 
 
 def test_the_order_of_devices_does_not_change_a_bit():

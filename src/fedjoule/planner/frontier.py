@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 from fedjoule.arrays import FloatArray
 
 _CHUNK = 1 << 14  # entries that stay in the second-level cache through one evaluation
+_CHUNKS_FOR_THREADS = 16  # fewer are done sooner than they are handed out
 _LN2 = math.log(2.0)
 
 
@@ -120,7 +121,7 @@ class Frontier:
         self._y_upper = np.log(upper) - self._B
         self._t_lower = self._n * self._y_lower - np.log(self._y_lower)
         self._t_upper = float(self._n * self._y_upper - np.log(self._y_upper))
-        self._pool = ThreadPoolExecutor(_cores()) if costs.size > 4 * _CHUNK else None
+        self._pool = ThreadPoolExecutor(_cores()) if costs.size > _CHUNKS_FOR_THREADS * _CHUNK else None
 
     @property
     def log_multiplier_range(self) -> tuple[float, float]:
@@ -137,12 +138,13 @@ class Frontier:
     def points(self, log_multipliers: ArrayLike) -> Points:
         """The points where tangents of these slopes touch, in the order given."""
         logs = np.atleast_1d(np.asarray(log_multipliers, dtype=np.float64))
-        if self._pool is None:
+        if self._cost.size <= _CHUNK:
             power, radio = self._sums(logs[:, None], slice(None))
         else:
             parts = [slice(i, i + _CHUNK) for i in range(0, self._cost.size, _CHUNK)]
             tasks = [(log, part) for log in logs for part in parts]
-            sums = list(self._pool.map(lambda task: self._sums(np.array([[task[0]]]), task[1]), tasks))
+            apply = map if self._pool is None else self._pool.map
+            sums = list(apply(lambda task: self._sums(np.array([[task[0]]]), task[1]), tasks))
             power, radio = np.array(sums)[:, :, 0].reshape(logs.size, len(parts), 2).sum(axis=1).T
         return Points(logs, power / self.devices, radio)
 
@@ -159,7 +161,7 @@ class Frontier:
             inside = np.clip(np.exp(y + self._B), lower, self._upper)
             sparsity[part] = np.where(y <= y_lower, lower, np.where(y >= self._y_upper, self._upper, inside))
 
-        list(map(fill, parts) if self._pool is None else self._pool.map(fill, parts))
+        list((map if self._pool is None else self._pool.map)(fill, parts))
         return sparsity
 
     def _offset(self, log_multiplier: ArrayLike) -> FloatArray:
