@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-slow format bench fuzz clean
+.PHONY: help demo test format bench fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,18 +25,16 @@ test: $(READY)  ## format check, lint, strict types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 -m "not slow"
-
-test-slow: $(READY)  ## the exhaustive checks
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2
 
 format: $(READY)  ## format the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## the planner beside SCIP, SciPy and the paper's Algorithm 2
+bench: $(READY)  ## planner and codec beside their rivals
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[bench]'
 	$(BIN)/python benchmarks/planner.py
+	$(BIN)/python benchmarks/codec.py
 
 fuzz: $(READY)  ## feed the decoder hostile bytes for a minute, guided by coverage
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[fuzz]'
