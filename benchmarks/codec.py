@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from report import duration, git_commit, package_version, print_table, processor
 
 import fedjoule as fj
 from fedjoule import codec
@@ -528,22 +528,6 @@ def check_gpu(records: Sequence[Record], missing: str) -> list[Check]:
 # --- what is printed ----------------------------------------------------------------------------------------------
 
 
-def duration(seconds: float) -> str:
-    if seconds >= 1.0:
-        return f"{seconds:.3g} s"
-    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} us"
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    for row in (header, ["-" * width for width in widths], *rows):
-        cells = [
-            cell.ljust(width) if i < text_columns else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  " + "  ".join(cells).rstrip())
-
-
 def print_uniform(records: Sequence[Record]) -> None:
     print("\nUniform positions: bits of the positions alone over log2 C(d, k)")
     names = list(records[0]["rival_position_bits"])
@@ -690,28 +674,6 @@ def keep_to_cores(cores: int) -> int:
         os.sched_setaffinity(0, allowed[:cores])
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return len(allowed)
-
-
-def package_version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def git_commit() -> str | None:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() or None
-
-
-def processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 def has_gpu() -> bool:

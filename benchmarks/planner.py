@@ -8,7 +8,6 @@ word; ``proved gap`` re-evaluates its point in (27) as written.
 """
 
 import argparse
-import importlib.metadata
 import itertools
 import json
 import math
@@ -29,6 +28,7 @@ from typing import Any, TypeVar
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # on vectors this short, waiting BLAS threads slow SciPy down severalfold
 
 import numpy as np
+from report import duration, git_commit, package_version, print_table, processor
 
 import fedjoule as fj
 from fedjoule.arrays import FloatArray
@@ -457,22 +457,8 @@ def check_command(command: Record) -> Check:
 # --- what is printed ----------------------------------------------------------------------------------------------
 
 
-def duration(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1.0 else f"{1e3 * seconds:.3g} ms"
-
-
 def scip_ratio(scip: Record) -> str:
     return f"{'at least ' if scip['status'] == 'timelimit' else ''}{scip['times_fedjoule']:,.0f} times"
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    for row in (header, ["-" * width for width in widths], *rows):
-        cells = [
-            cell.ljust(width) if i < text_columns else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  " + "  ".join(cells).rstrip())
 
 
 def describe(planner: Record) -> str:
@@ -573,28 +559,6 @@ def keep_to_cores(cores: int) -> int:
     chosen = sorted(os.sched_getaffinity(0))[:cores]
     os.sched_setaffinity(0, chosen)
     return len(chosen)
-
-
-def package_version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def git_commit() -> str | None:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() or None
-
-
-def processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 def describe_run(options: argparse.Namespace, cores: int) -> Record:

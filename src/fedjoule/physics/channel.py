@@ -12,8 +12,6 @@ import numpy as np
 from fedjoule.arrays import FloatArray
 from fedjoule.errors import InvalidInputError, require_array, require_number
 
-FADINGS = ("none", "rayleigh", "rician", "nakagami", "trace")
-
 _EULER_GAMMA = 0.5772156649015329
 _STEP = 0.125  # of the trapezoidal rule in ln t: its error is exp(-pi^2/step), below 1e-34
 _TAIL = 42.0  # e^-42 of the integral lies below the first node
