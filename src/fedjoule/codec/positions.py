@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedjoule.arrays import IntArray
-from fedjoule.codec import blocks, rans
+from fedjoule.codec import rans
+from fedjoule.codec.blocks import best_laws, best_levels
 from fedjoule.errors import CorruptPayloadError
 
 ALL, BITMAP, GAPS, MISSING_GAPS = range(4)
@@ -45,7 +46,7 @@ def gaps_of(positions: IntArray) -> IntArray:
 
 def fit_blocks(gaps: IntArray) -> Blocks:
     """Dyadic blocks of least estimated size, each with its best law; or one block for all where that is smaller."""
-    parted, parted_bits = _with_laws(gaps, blocks.best_levels(gaps, GROUP, _BLOCK_BITS))
+    parted, parted_bits = _with_laws(gaps, best_levels(gaps, GROUP, _BLOCK_BITS))
     if parted.levels.size == 1:
         return parted
     level = int(-(-gaps.size // GROUP) - 1).bit_length()
@@ -55,7 +56,7 @@ def fit_blocks(gaps: IntArray) -> Blocks:
 
 def _with_laws(gaps: IntArray, levels: NDArray[np.uint8]) -> tuple[Blocks, float]:
     starts = block_starts(levels, gaps.size)
-    shifts, means, bits = blocks.best_laws(gaps, starts, _BLOCK_BITS)
+    shifts, means, bits = best_laws(gaps, starts, _BLOCK_BITS)
     return Blocks(levels, starts, shifts, means), bits
 
 
@@ -84,12 +85,8 @@ def parse_blocks(data: memoryview, entries: int) -> tuple[Blocks, int]:
 def encode_gaps(gaps: IntArray, blocks: Blocks) -> bytes:
     """The coded stream of the gaps."""
     words = np.empty(gaps.size * 4 + 4, dtype=np.uint32)
-    return rans.to_bytes(*_encode(gaps, blocks, words))
-
-
-def _encode(gaps: IntArray, blocks: Blocks, words: rans.Words) -> tuple[np.uint64, rans.Words, int]:
     state, used = rans.encode_gaps(gaps, blocks.starts, blocks.shifts, blocks.means, words)
-    return state, words, used
+    return rans.to_bytes(state, words, used)
 
 
 def decode_gaps(stream: memoryview, blocks: Blocks, size: int) -> IntArray:
