@@ -1,0 +1,163 @@
+"""Tables survive the way through Parquet; damaged or foreign files are refused."""
+
+import contextlib
+import re
+import resource
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedjoule.errors import InvalidInputError
+from fedjoule.ledger import parquet
+from fedjoule.ledger.files import whole_file
+from fedjoule.ledger.parquet import read_blocks, read_table, write_table
+from fedjoule.ledger.schema import LEDGER, METRICS, TABLES, TableSchema
+from tests.ledger.strategies import rows
+
+DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
+
+
+@pytest.fixture
+def scratch():
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_reading_inverts_writing(table):
+    @settings(max_examples=30)
+    @given(rows(table))
+    def check(made):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "table.parquet"
+            write_table(file, table, [made])
+            found = read_table(file, table)
+        assert found.dtype == table.dtype
+        for name in table.dtype.names:
+            np.testing.assert_array_equal(found[name], made[name])
+
+    check()
+
+
+def test_missing_values_are_null_but_a_diverged_loss_stays_nan(scratch):
+    made = METRICS.new_rows(2)
+    made["train_loss"] = np.nan
+    made["test_accuracy"] = [0.5, np.nan]
+    write_table(scratch / "m.parquet", METRICS, [made])
+    found = pq.read_table(scratch / "m.parquet")
+    assert found.column("test_accuracy").to_pylist() == [0.5, None]
+    assert found.column("total_joules").null_count == 2
+    assert found.column("train_loss").null_count == 0
+    assert np.isnan(found.column("train_loss").to_numpy()).all()
+
+
+def test_the_file_names_its_table_its_version_and_each_unit(scratch):
+    write_table(scratch / "l.parquet", LEDGER, [])
+    schema = pq.read_schema(scratch / "l.parquet")
+    assert schema.metadata == {b"fedjoule.table": b"ledger", b"fedjoule.schema_version": b"1"}
+    assert schema.field("uplink_joules").metadata[b"unit"] == b"joules"
+    assert [schema.field(column.name).nullable for column in LEDGER.columns] == [c.nullable for c in LEDGER.columns]
+    assert pq.ParquetFile(scratch / "l.parquet").num_row_groups == 0
+
+
+def test_row_groups_have_one_size_and_are_compressed(scratch, monkeypatch):
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 8)
+    write_table(scratch / "l.parquet", LEDGER, [LEDGER.new_rows(5), LEDGER.new_rows(0), LEDGER.new_rows(14)])
+    metadata = pq.ParquetFile(scratch / "l.parquet").metadata
+    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [8, 8, 3]
+    assert metadata.row_group(0).column(0).compression == "ZSTD"
+    assert [block.size for block in read_blocks(scratch / "l.parquet", LEDGER)] == [8, 8, 3]
+
+
+def test_another_table_another_version_and_other_columns_are_refused(scratch):
+    file = scratch / "t.parquet"
+    write_table(file, METRICS, [METRICS.new_rows(1)])
+    with pytest.raises(InvalidInputError, match=r"fedjoule.table must be 'ledger', got 'metrics'"):
+        read_table(file, LEDGER)
+    newer = TableSchema("metrics", 2, METRICS.columns)
+    with pytest.raises(InvalidInputError, match=r"schema_version must be '2', got '1'"):
+        read_table(file, newer)
+    write_table(file, TableSchema("metrics", 1, METRICS.columns[:-1]), [])
+    with pytest.raises(InvalidInputError, match=r"14 columns, check \['total_payload_bytes'\]"):
+        read_table(file, METRICS)
+    write_table(file, TableSchema("metrics", 1, METRICS.columns[::-1]), [])
+    with pytest.raises(InvalidInputError, match="check their order"):
+        read_table(file, METRICS)
+    pq.write_table(pa.table({"round": [1]}), file)
+    with pytest.raises(InvalidInputError, match="must be 'metrics', got none"):
+        read_table(file, METRICS)
+
+
+def test_a_missing_file_is_named(scratch):
+    with pytest.raises(InvalidInputError, match=r"absent.parquet: cannot be read"):
+        read_table(scratch / "absent.parquet", METRICS)
+
+
+def test_names_that_are_no_text_are_refused(scratch):
+    file = scratch / "m.parquet"
+    write_table(file, METRICS, [METRICS.new_rows(3)])
+    file.write_bytes(file.read_bytes().replace(b"epochs", b"\x80pochs"))
+    with pytest.raises(InvalidInputError, match="cannot be read as a Parquet file"):
+        read_table(file, METRICS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_damaged_bytes_are_read_or_refused_but_never_crash(data):
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "m.parquet"
+        write_table(file, METRICS, [METRICS.new_rows(3)])
+        damaged = bytearray(file.read_bytes())
+        for _ in range(data.draw(st.integers(1, 8))):
+            damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+        file.write_bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
+        with contextlib.suppress(InvalidInputError):
+            read_table(file, METRICS)
+
+
+@pytest.fixture
+def small_disk():
+    """Files of at most 20,000 bytes, as on a disk that fills up."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_an_oserror_and_leaves_nothing(scratch, small_disk):
+    made = LEDGER.new_rows(50_000)
+    made["uplink_joules"] = np.random.default_rng(0).random(50_000)
+    with pytest.raises(OSError, match="File too large"):
+        write_table(scratch / "l.parquet", LEDGER, [made])
+    assert list(scratch.iterdir()) == []
+
+
+def test_an_interrupted_file_leaves_the_old_one(scratch):
+    file = scratch / "page.html"
+    file.write_bytes(b"old")
+
+    def interrupted():
+        with whole_file(file) as stream:
+            stream.write(b"new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert file.read_bytes() == b"old"
+    assert [path.name for path in scratch.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_the_documentation_lists_every_column(table):
+    section = re.split(r"^## ", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = next(part for part in section if part.startswith(f"`{table.name}.parquet`"))
+    listed = re.findall(r"^\| `(\w+)` \| (\w+) \| (\w+) \| (yes|) ?\| (.+) \|$", text, flags=re.MULTILINE)
+    assert listed == [
+        (c.name, np.dtype(c.dtype).name, c.unit, "yes" if c.nullable else "", c.meaning) for c in table.columns
+    ]
