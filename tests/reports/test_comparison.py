@@ -1,0 +1,134 @@
+"""The saving in a sentence and in a table, with nothing hidden."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from fedjoule.reports.comparison import (
+    byte_count,
+    comparison_rows,
+    comparison_table,
+    headline,
+    labels,
+    ranked,
+    ratio,
+    remarks,
+)
+from fedjoule.reports.results import RunResults
+from tests.reports.made_up import make_comparison, make_run
+
+
+def load(*folders):
+    return ranked([RunResults.load(folder) for folder in folders])
+
+
+def made(folder, **changes):
+    return load(make_run(folder / "run", **changes))
+
+
+def plain(text):
+    return text.replace("\u00a0", " ")
+
+
+def sentence(runs):
+    return plain(headline(runs))
+
+
+def printed(runs):
+    output = io.StringIO()
+    Console(file=output, width=140, highlight=False).print(comparison_table(runs))
+    return plain(output.getvalue())
+
+
+def test_the_cheapest_comes_first_and_those_that_missed_come_last(tmp_path):
+    runs = load(*make_comparison(tmp_path))
+    rows = comparison_rows(runs)
+    assert [row.cells[0] for row in rows] == ["flexible", "unified", "fedavg", "dense", "greedy"]
+    assert [row.missed for row in rows] == [False, False, False, False, True]
+    joules = [run.summary.joules_to_target for run in runs]
+    assert [row.cells[-1] for row in rows[:4]] == [ratio(value / joules[0]) for value in joules[:4]]
+
+
+def test_the_headline_names_the_saving_and_a_remark_the_miss(tmp_path):
+    runs = load(*make_comparison(tmp_path))
+    assert sentence(runs) == "flexible reached 97 % with 9.12 J; dense took 50 times as much."
+    assert [plain(text) for text in remarks(runs)] == [
+        "greedy did not reach 97 %: it stopped at 95.24 % after 250 rounds (limit: rounds)."
+    ]
+
+
+def test_a_run_that_missed_shows_what_it_spent_and_no_ratio(tmp_path):
+    text = printed(load(*make_comparison(tmp_path)))
+    (greedy,) = [line for line in text.splitlines() if line.startswith("greedy")]
+    assert greedy.split()[1:4] == ["5", ">", "250"]
+    assert greedy.rstrip().endswith("missed: 95.24 %")
+    assert "J to target" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "flexible reached 97 % with 19.2 J in 32 rounds."),
+        ({"joules": None}, "flexible reached 97 % in 32 rounds."),
+        ({"rounds": 10, "test_accuracy": 0.7236}, "flexible did not reach 97 %: 72.36 % after 10 rounds and 6 J."),
+        (
+            {"rounds": 10, "target": None, "test_accuracy": 0.7236},
+            "flexible: 72.36 % test accuracy after 10 rounds and 6 J.",
+        ),
+        (
+            {"rounds": 10, "target": None, "test_accuracy": None},
+            "flexible: no known test accuracy after 10 rounds and 6 J.",
+        ),
+    ],
+)
+def test_one_run_tells_its_outcome(tmp_path, changes, expected):
+    assert sentence(made(tmp_path, **changes)) == expected
+
+
+def test_nobody_reached_the_target(tmp_path):
+    runs = load(make_run(tmp_path / "a", rounds=10), make_run(tmp_path / "b", scheme="dense", rounds=12))
+    assert sentence(runs).startswith("No run reached 97 %; the closest was dense with ")
+    assert len(remarks(runs)) == 2
+
+
+def test_runs_with_different_targets_are_not_compared(tmp_path):
+    runs = load(make_run(tmp_path / "a", target=0.9), make_run(tmp_path / "b", scheme="dense"))
+    assert sentence(runs) == "2 runs without a common target accuracy"
+    assert "x least" not in printed(runs)
+
+
+def test_missing_joules_are_said_and_shown_as_missing(tmp_path):
+    runs = load(make_run(tmp_path / "a", joules=None), make_run(tmp_path / "b", scheme="dense"))
+    assert sentence(runs) == "dense reached 97 % with 19.2 J."
+    assert remarks(runs) == ["No fleet was given for flexible, so joules are unknown."]
+    assert comparison_rows(runs)[1].cells[3:6] == ("-", "-", "-")
+
+
+def test_an_interrupted_run_is_said_to_be(tmp_path):
+    runs = made(tmp_path, target=None, stop_reason="interrupted")
+    assert remarks(runs) == ["flexible was interrupted after 60 rounds."]
+
+
+def test_runs_of_one_scheme_are_numbered(tmp_path):
+    runs = load(
+        make_run(tmp_path / "a"), make_run(tmp_path / "b", joules=0.1), make_run(tmp_path / "c", scheme="dense")
+    )
+    assert labels(runs) == ["flexible #1", "dense", "flexible #2"]
+
+
+def test_names_are_not_markup(tmp_path):
+    assert "[bold]x[/bold]" in printed(made(tmp_path, scheme="[bold]x[/bold]"))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (456_000, "456 kB"), (1_234_567, "1.235 MB"), (10**19, "1e+04 PB")],
+)
+def test_bytes_are_readable(count, text):
+    assert byte_count(count) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.0, "1.00"), (9.99, "9.99"), (18.62, "18.6"), (1234.5, "1,234")])
+def test_ratios_have_three_digits(value, text):
+    assert ratio(value) == text

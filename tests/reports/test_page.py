@@ -1,0 +1,162 @@
+"""The page stands alone, says what the runs say, and is not fooled by hostile names."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from fedjoule.errors import InvalidInputError
+from fedjoule.ledger.parquet import write_table
+from fedjoule.ledger.schema import METRICS
+from fedjoule.reports.page import _json, page, write_page
+from fedjoule.reports.page_figures import sections
+from fedjoule.reports.results import RunResults
+from tests.reports.made_up import make_comparison, make_run
+
+HOSTILE = "</script><script>alert(1)</script>"
+THEME = ("@ink", "@grid", "@paper")
+
+
+class Reader(HTMLParser):
+    """Elements with their attributes, the text outside scripts, and the text of each script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.cdata_elem == "script":
+            self.scripts[-1] += data
+        elif self.cdata_elem is None:
+            self.text += data
+
+    def figures(self):
+        ids = [attributes.get("id") for tag, attributes in self.elements if tag == "script"]
+        return {name: json.loads(text) for name, text in zip(ids, self.scripts, strict=True) if name}
+
+
+def load(*folders):
+    return [RunResults.load(folder) for folder in folders]
+
+
+@pytest.fixture
+def compared(tmp_path):
+    return load(*make_comparison(tmp_path))
+
+
+def test_the_page_needs_nothing_from_elsewhere(compared, tmp_path):
+    write_page(compared, tmp_path / "page.html", "a comparison")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    reader = Reader(text)
+    loaded = [(tag, a) for tag, a in reader.elements if {"src", "href", "data", "action"} & set(a)]
+    assert loaded == []
+    assert "default-src 'none'" in text
+    assert sum("plotly.js v" in script for script in reader.scripts) == 1
+    assert "@import" not in text
+    assert not list(tmp_path.glob(".*partial"))
+
+
+def test_the_page_says_the_saving_and_marks_the_miss(compared, tmp_path):
+    write_page(compared, tmp_path / "page.html", "a comparison")
+    reader = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    text = reader.text.replace("\u00a0", " ")
+    assert "flexible reached 97 % with 9.12 J; dense took 50 times as much." in text
+    assert "missed: 95.24 %" in text
+    rows = [attributes["class"] for tag, attributes in reader.elements if tag == "tr" and "class" in attributes]
+    assert rows == ["best", "", "", "", "missed"]
+    for fact in ("four-groups", "digits", "cnn", "dirichlet", "float32", "0.1.0"):
+        assert fact in text
+
+
+def test_every_figure_has_its_place(compared):
+    reader = Reader(page(compared, "title"))
+    places = [attributes["data-figure"] for _, attributes in reader.elements if "data-figure" in attributes]
+    assert places == list(reader.figures())
+    assert len(places) == 1 + 1 + 5 + 1 + 2
+
+
+def coloured(value):
+    if isinstance(value, dict):
+        return {key: coloured(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [coloured(inner) for inner in value]
+    return "#123456" if value in THEME else value
+
+
+def test_plotly_knows_every_property_that_is_used(compared, tmp_path):
+    from plotly.graph_objects import Figure
+
+    many = load(make_run(tmp_path / "many", devices=100, rounds=10, downlink=True))
+    for panel in [*Reader(page(compared, "")).figures().values(), *Reader(page(many, "")).figures().values()]:
+        Figure(coloured(panel))
+
+
+def test_theme_colours_stand_only_where_the_page_fills_them_in(compared):
+    def places(value, key=""):
+        if isinstance(value, dict):
+            return [place for inner, v in value.items() for place in places(v, inner)]
+        if isinstance(value, list | tuple):
+            return [place for v in value for place in places(v)]
+        return [key] if value in THEME else []
+
+    keys = [key for section in sections(compared) for panel in section.panels for key in places(panel)]
+    assert keys
+    assert all(key.endswith("color") for key in keys)
+
+
+def test_hostile_names_stay_text(tmp_path):
+    runs = load(
+        make_run(tmp_path / "a", scheme=HOSTILE, names=[HOSTILE] * 12, scenario=HOSTILE, data=HOSTILE, device=HOSTILE),
+        make_run(tmp_path / "b", scheme='<img src=x onerror="alert(1)">', stop_reason=HOSTILE, rounds=4),
+    )
+    (runs[0].folder / "scenario.toml").write_text(HOSTILE)
+    runs[0] = RunResults.load(runs[0].folder)
+    text = page(runs, HOSTILE)
+    harmless = page(load(make_run(tmp_path / "c"), make_run(tmp_path / "d", scheme="dense", rounds=4)), "harmless")
+    tags = [tag for tag, _ in Reader(text).elements]
+    assert sorted(set(tags)) == sorted({tag for tag, _ in Reader(harmless).elements})
+    assert tags.count("script") == len(Reader(text).figures()) + 2
+    assert HOSTILE in Reader(text).text
+    assert "<script>alert" not in text
+    named = [trace["name"] for trace in Reader(text).figures()["figure-0-0"]["data"] if "name" in trace]
+    assert all("<" not in name for name in named)  # plotly.js would read tags
+
+
+def test_figures_cannot_end_their_script_element():
+    text = _json({"name": HOSTILE + "<!--"})
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == {"name": HOSTILE + "<!--"}
+
+
+def test_what_is_missing_is_said_instead_of_drawn(tmp_path):
+    runs = load(make_run(tmp_path / "a", joules=None, target=None, with_plan=False))
+    drawn = {section.title: bool(section.panels) for section in sections(runs)}
+    assert list(drawn.values()) == [True, False, False, True, False]
+    assert "joules are unknown" in Reader(page(runs, "")).text
+
+
+def test_a_run_without_any_evaluation_or_round_has_a_page(tmp_path):
+    folder = make_run(tmp_path / "a", rounds=3, test_accuracy=None, target=None)
+    write_table(folder / "metrics.parquet", METRICS, [])
+    assert "No round was evaluated." in Reader(page(load(folder), "")).text
+
+
+def test_long_runs_of_many_devices_stay_small(tmp_path):
+    (run,) = load(make_run(tmp_path / "a", rounds=200_000, speed=2e-5, devices=1000, evaluate_every=1, target=None))
+    assert len(page([run], "").encode()) < 5.2e6
+    text = page([run] * 12, "")
+    assert len(text.encode()) < 6e6
+    assert max(len(trace["x"]) for figure in Reader(text).figures().values() for trace in figure["data"]) <= 2000
+
+
+def test_a_page_of_nothing_is_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="at least 1 run, got 0"):
+        write_page([], tmp_path / "page.html", "")
