@@ -15,13 +15,15 @@ ALLOWED = {
     "convergence": set(),
     "embedded": set(),
     "codec": set(),
-    "engine": {"codec", "planner", "convergence", "physics"},
+    "datasets": {"embedded"},
+    "ledger": set(),
+    "engine": {"codec", "datasets", "ledger", "scenario", "planner", "convergence", "physics", "__init__"},
     "planner": {"convergence", "physics"},
     "schema": {"planner", "convergence", "physics"},
     "scenario": {"schema", "planner", "convergence", "physics"},
-    "reports": {"scenario", "planner", "convergence", "physics"},
-    "cli": {"reports", "scenario", "planner", "convergence", "physics", "__init__"},
-    "__init__": {"scenario", "codec", "planner", "convergence", "physics"},
+    "reports": {"scenario", "ledger", "planner", "convergence", "physics"},
+    "cli": {"reports", "engine", "datasets", "scenario", "planner", "convergence", "physics", "__init__"},
+    "__init__": {"scenario", "engine", "codec", "planner", "convergence", "physics"},
     "__main__": {"cli"},
     **{name: set() for name in SHARED - {"measurements"}},
     "measurements": set(),
@@ -70,12 +72,12 @@ def modules_after(statement: str) -> set[str]:
 
 
 def test_importing_the_package_stays_light():
-    heavy = {"torch", "matplotlib", "pydantic", "rich", "typer", "scipy", "numba", "plotly"}
+    heavy = {"torch", "matplotlib", "pydantic", "rich", "typer", "scipy", "numba", "plotly", "pyarrow"}
     assert modules_after("import fedjoule").isdisjoint(heavy)
 
 
 def test_the_command_line_loads_no_plotting_and_no_compiler():
-    assert modules_after("import fedjoule.cli").isdisjoint({"torch", "matplotlib", "numba", "plotly"})
+    assert modules_after("import fedjoule.cli").isdisjoint({"torch", "matplotlib", "numba", "plotly", "pyarrow"})
 
 
 def test_the_public_names_are_these():
@@ -83,6 +85,7 @@ def test_the_public_names_are_these():
         "BoundRounds",
         "ControlProblem",
         "CorruptPayloadError",
+        "DivergedError",
         "FedJouleError",
         "FedJouleWarning",
         "Fleet",
@@ -92,11 +95,13 @@ def test_the_public_names_are_these():
         "Plan",
         "PowerLawRounds",
         "RoundsModel",
+        "Run",
         "Scenario",
         "SparseUpdate",
         "codec",
         "schemes",
         "solve",
+        "train",
     ]
     for name in fedjoule.__all__:
         assert getattr(fedjoule, name) is not None

@@ -10,6 +10,7 @@ from fedjoule.codec.update import SparseUpdate
 from fedjoule.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds, RoundsModel
 from fedjoule.errors import (
     CorruptPayloadError,
+    DivergedError,
     FedJouleError,
     FedJouleWarning,
     InfeasiblePlanError,
@@ -22,6 +23,7 @@ from fedjoule.planner.problem import ControlProblem
 from fedjoule.planner.schemes import solve
 
 if TYPE_CHECKING:
+    from fedjoule.engine.train import Run, train
     from fedjoule.scenario import Scenario
 
 __version__ = "0.1.0"
@@ -30,6 +32,7 @@ __all__ = [
     "BoundRounds",
     "ControlProblem",
     "CorruptPayloadError",
+    "DivergedError",
     "FedJouleError",
     "FedJouleWarning",
     "Fleet",
@@ -39,18 +42,24 @@ __all__ = [
     "Plan",
     "PowerLawRounds",
     "RoundsModel",
+    "Run",
     "Scenario",
     "SparseUpdate",
     "codec",
     "schemes",
     "solve",
+    "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Files are validated by pydantic, which is slow to import: load it only for those who read files."""
+    """pydantic, which reads files, and PyTorch are slow to import: load them only for those who use them."""
     if name == "Scenario":
         from fedjoule.scenario import Scenario
 
         return Scenario
+    if name in ("Run", "train"):
+        from fedjoule.engine import train
+
+        return getattr(train, name)
     raise AttributeError(f"module 'fedjoule' has no attribute {name!r}")

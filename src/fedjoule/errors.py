@@ -3,7 +3,8 @@
 FedJouleError
 ├── InvalidInputError      an argument or a file that is refused (also a ValueError)
 ├── InfeasiblePlanError    no plan meets the constraints; the message names the tightest one
-└── CorruptPayloadError    bytes that no encoder of ours can have written (also a ValueError)
+├── CorruptPayloadError    bytes that no encoder of ours can have written (also a ValueError)
+└── DivergedError          training met a loss that is not finite; the message names the round and the client
 """
 
 import math
@@ -29,6 +30,10 @@ class InfeasiblePlanError(FedJouleError):
 
 class CorruptPayloadError(FedJouleError, ValueError):
     """Bytes that no encoder of ours can have written, or that claim more than the caller allows."""
+
+
+class DivergedError(FedJouleError):
+    """Training met a loss or an update that is not finite; the message names the first round and client."""
 
 
 class FedJouleWarning(UserWarning):

@@ -24,7 +24,7 @@ CHECKSUM_BYTES = 4
 DEFAULT_MAX_SIZE = 2**28
 _KIND_MASK, _POSITIONS_SHIFT, _POSITIONS_MASK, _CODED_FLAG = 0x0F, 4, 0x03, 0x40
 _PARALLEL_FROM = 1 << 14  # entries from which positions and values are coded at the same time
-_ESTIMATE_FROM = 1 << 13  # entries from which ``encoded_size`` estimates; fewer are simply encoded
+WRITTEN_BELOW = 1 << 13  # entries from which ``encoded_size`` estimates; fewer are simply encoded
 
 
 def encode(
@@ -72,7 +72,7 @@ def encoded_size(
     update: SparseUpdate, *, values: str = "float32", levels: int = 15, rng: np.random.Generator | None = None
 ) -> int:
     """Bytes that ``encode`` would write, without writing them: exact for small updates, else within 0.1 %."""
-    if update.count < _ESTIMATE_FROM:
+    if update.count < WRITTEN_BELOW:
         return len(encode(update, values=values, levels=levels, rng=rng, allow_nan=True))
     kind = val.kind_code(values)
     parts = val.split(update.values, kind, levels=levels, rng=rng)

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from fedjoule.arrays import FloatArray
 from fedjoule.errors import InvalidInputError, require_array
+from fedjoule.physics.fading import Fading
 
 MAX_DEVICES = 10_000_000
 
@@ -15,12 +16,18 @@ class Fleet:
     """Cost vectors of all devices, each an array of shape (devices,); scalars broadcast.
 
     Times may be unknown (None). ``battery_joules`` is a budget for the whole training, infinite where there
-    is none. Names are for messages; without them devices are numbered from 0.
+    is none. ``joules_per_sample`` comes on top of each step for every sample of its batch, and the downlink's costs are
+    charged where a run says so; plans count neither. ``fading`` holds the law of each device's channel, for runs that
+    draw it. Names are for messages; without them devices are numbered from 0.
     """
 
     __slots__ = (
         "battery_joules",
+        "downlink_joules_per_bit",
+        "downlink_seconds_per_bit",
+        "fading",
         "joules_per_bit",
+        "joules_per_sample",
         "joules_per_step",
         "message_joules",
         "message_seconds",
@@ -39,6 +46,10 @@ class Fleet:
         seconds_per_step: ArrayLike | None = None,
         message_seconds: ArrayLike = 0.0,
         battery_joules: ArrayLike | None = None,
+        joules_per_sample: ArrayLike | None = None,
+        downlink_joules_per_bit: ArrayLike | None = None,
+        downlink_seconds_per_bit: ArrayLike | None = None,
+        fading: Sequence[Fading | None] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
         """Check every array once and bring all to one shape."""
@@ -50,17 +61,22 @@ class Fleet:
             "seconds_per_step": seconds_per_step,
             "message_seconds": message_seconds,
             "battery_joules": battery_joules,
+            "joules_per_sample": joules_per_sample,
+            "downlink_joules_per_bit": downlink_joules_per_bit,
+            "downlink_seconds_per_bit": downlink_seconds_per_bit,
         }
         checked = {
             name: require_array(name, values, infinite=name == "battery_joules")
             for name, values in given.items()
             if values is not None
         }
-        size = _common_size(checked, names)
+        lists: dict[str, Sequence[object] | None] = {"names": names, "fading": fading}
+        size = _common_size(checked, lists)
         for name in given:
             array = checked.get(name)
             setattr(self, name, None if array is None else _frozen(np.broadcast_to(array, (size,))))
         self.names: tuple[str, ...] | None = None if names is None else tuple(names)
+        self.fading: tuple[Fading | None, ...] | None = None if fading is None else tuple(fading)
 
     joules_per_bit: FloatArray
     joules_per_step: FloatArray
@@ -69,6 +85,9 @@ class Fleet:
     seconds_per_step: FloatArray | None
     message_seconds: FloatArray
     battery_joules: FloatArray | None
+    joules_per_sample: FloatArray | None
+    downlink_joules_per_bit: FloatArray | None
+    downlink_seconds_per_bit: FloatArray | None
 
     def __len__(self) -> int:
         """Number of devices."""
@@ -88,10 +107,9 @@ class Fleet:
         return repr(self.names[device]) if self.names is not None else str(device)
 
 
-def _common_size(arrays: dict[str, FloatArray], names: Sequence[str] | None) -> int:
+def _common_size(arrays: dict[str, FloatArray], lists: dict[str, Sequence[object] | None]) -> int:
     sizes = {name: array.size for name, array in arrays.items() if array.ndim == 1}
-    if names is not None:
-        sizes["names"] = len(names)
+    sizes |= {name: len(entries) for name, entries in lists.items() if entries is not None}
     size = max(sizes.values(), default=1) if 0 not in sizes.values() else 0
     for name, length in sizes.items():
         if not 1 <= length <= MAX_DEVICES:

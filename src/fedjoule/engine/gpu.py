@@ -1,0 +1,198 @@
+"""Clients on a GPU: a whole chunk trains as one stack, and compression and aggregation stay on the device.
+
+While the GPU runs a round, threads count the bytes of the messages of the last one.
+"""
+
+import math
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedjoule.codec.update import SparseUpdate
+from fedjoule.engine.algorithm import Floats, compress, take_back
+from fedjoule.engine.graph import RecordedSteps, arithmetic
+from fedjoule.engine.local import Progress, Samples, train_one
+from fedjoule.engine.options import TrainingOptions
+from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
+from fedjoule.engine.stack import ClientModel, Loss
+from fedjoule.engine.streams import stream_key
+from fedjoule.engine.uploads import compressor_of, dense_bytes, is_written, message_bytes
+from fedjoule.errors import DivergedError, InvalidInputError
+
+_ENCODERS = 8
+
+
+class GpuClients:
+    """Trains ``chunk`` clients at a time; a module that cannot be vectorised has chunks of one."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        samples: Samples,
+        options: TrainingOptions,
+        *,
+        chunk: int,
+        stacked: bool,
+        compiled: bool,
+    ) -> None:
+        """Nothing is compiled before the first round."""
+        self.samples, self.options, self.chunk = samples, options, chunk
+        self._stacked, self._compiled = stacked, compiled
+        device = samples.inputs.device
+        self._model = ClientModel(model, loss, device, precision=options.precision)
+        self._steps: dict[tuple[int, int], RecordedSteps] = {}
+        self._scratch = torch.empty((chunk, self._model.parameters.size), device=device)
+        self._encoders = ThreadPoolExecutor(_ENCODERS, "fedjoule-encode")
+
+    def run(self, state: TrainingState, task: RoundTask) -> Callable[[], Uploads]:
+        """Like the processor's, but the bytes of the messages come later, by calling the result."""
+        starts = range(0, task.participants.size, self.chunk)
+        parts = [slice(start, min(start + self.chunk, task.participants.size)) for start in starts]
+        mean = torch.zeros_like(state.weights, dtype=torch.float64)
+        outcomes: list[tuple[Progress, list[Future[tuple[int, int, bool]]]]] = []
+        buffers = []
+        with arithmetic(self.options.precision):
+            for part in parts:
+                progress, own = self._train(state, task, part)
+                sent = self._compress(state, task, part, mean, own)
+                outcomes.append((progress, sent))
+                buffers.append(own)
+        state.weights = state.weights - mean.float()
+        if self.options.downlink == "charged":
+            state.mean_update = mean.float().cpu().numpy()
+        if state.buffers.numel():
+            state.buffers = average_buffers(torch.cat(buffers), state.buffers, task)
+        losses = np.concatenate([progress.losses.cpu().numpy() for progress, _ in outcomes], axis=1)
+        correct = np.concatenate([progress.correct.cpu().numpy() for progress, _ in outcomes], axis=1)
+        require_finite(losses, task.number, task.participants)
+
+        def uploads() -> Uploads:
+            counted = [future.result() for _, futures in outcomes for future in futures]
+            entries, sizes, written = zip(*counted, strict=True)
+            return Uploads(np.array(entries), np.array(sizes), np.array(written), losses, correct)
+
+        return uploads
+
+    def _train(self, state: TrainingState, task: RoundTask, part: slice) -> tuple[Progress, torch.Tensor]:
+        """Local steps of a chunk: w - v of its clients is in the scratch rows, their buffers are returned."""
+        clients = part.stop - part.start
+        batches = task.batches.of(part)
+        torch.cuda.manual_seed(stream_key(self.options.seed, "model", task.number, int(task.participants[part][0])))
+        if not self._stacked:
+            local, buffers = state.weights.clone()[None], state.buffers.clone()[None]
+            progress = train_one(self._model, self.samples, batches, local, buffers, self.options.momentum)
+            torch.sub(state.weights, local, out=self._scratch[:1])
+            return progress, buffers
+        steps = self._recorded(clients, batches.numbers.shape[2])
+        progress = steps.run(state.weights, state.buffers, batches)
+        steps.updates(state.weights, self._scratch[:clients])
+        return Progress(progress.losses.clone(), progress.correct.clone()), steps.new_buffers().clone()
+
+    def _recorded(self, clients: int, batch: int) -> RecordedSteps:
+        """Batches grow by doubling, with padding, so that few sizes are ever compiled."""
+        first = self.options.batch_size or batch
+        capacity = batch if batch <= first else first * 2 ** math.ceil(math.log2(batch / first))
+        if (clients, capacity) not in self._steps:
+            self._steps = {key: steps for key, steps in self._steps.items() if key[1] == capacity}
+            options = self.options
+            self._steps[clients, capacity] = RecordedSteps(
+                self._model, self.samples, clients, options.local_steps, capacity, options.momentum, self._compiled
+            )
+        return self._steps[clients, capacity]
+
+    def _compress(
+        self, state: TrainingState, task: RoundTask, part: slice, mean: torch.Tensor, buffers: torch.Tensor
+    ) -> list[Future[tuple[int, int, bool]]]:
+        """Lines 8 to 10 and 20 for a chunk: memories change in place, p_m g_m is added to ``mean``."""
+        clients = task.participants[part]
+        updates = self._scratch[: clients.size]
+        rows = torch.from_numpy(clients).to(updates.device)
+        whole = clients.size == int(clients[-1]) - int(clients[0]) + 1
+        if not self.options.error_feedback:
+            memories = torch.zeros_like(updates)
+        else:
+            memories = state.memories[int(clients[0]) : int(clients[-1]) + 1] if whole else state.memories[rows]
+        plain = self.options.compressor == "top-k" and self.options.values == "float32"
+        send = self._top_k if plain else self._one_by_one
+        sent = send(updates, memories, task, part)
+        if self.options.error_feedback and not whole:
+            state.memories[rows] = memories
+        shares = torch.from_numpy(np.where(task.delivered[part], task.shares[part], 0.0)).to(updates.device)
+        mean += (updates * shares.float()[:, None]).sum(0, dtype=torch.float64)
+        own = buffers.cpu().numpy()
+        return [self._encoders.submit(self._count, one, own[row]) for row, one in enumerate(sent)]
+
+    def _top_k(
+        self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice
+    ) -> list[Callable[[], SparseUpdate]]:
+        """All rows at once; ``updates`` then holds what each client sent, dense."""
+        from fedjoule.engine.topk_cuda import top_k_rows
+
+        kept = task.kept[part]
+        try:
+            positions, values = top_k_rows(updates, memories, kept.tolist(), memories)
+        except InvalidInputError as error:
+            raise DivergedError(f"an update in round {task.number} is not finite: {error}") from error
+        size = updates.shape[1]
+        ends = np.cumsum(kept)
+        rows = torch.from_numpy(np.repeat(np.arange(kept.size) * size, kept)).to(updates.device)
+        flat = rows + positions
+        updates.zero_()
+        updates.view(-1)[flat] = values
+        lost = np.repeat(~task.delivered[part], kept)
+        if lost.any() and self.options.error_feedback:
+            chosen = torch.from_numpy(np.flatnonzero(lost)).to(updates.device)
+            memories.view(-1)[flat[chosen]] += values[chosen]
+        host_positions, host_values, ready = self._to_host(positions, values)
+
+        def update(row: int) -> SparseUpdate:
+            ready.synchronize()
+            own = slice(int(ends[row] - kept[row]), int(ends[row]))
+            return SparseUpdate.trusted(size, host_positions[own], host_values[own])
+
+        return [partial(update, row) for row in range(kept.size)]
+
+    @staticmethod
+    def _to_host(positions: torch.Tensor, values: torch.Tensor) -> tuple[np.ndarray, np.ndarray, torch.cuda.Event]:
+        """Copies in pinned memory that arrive while the GPU goes on, and the event that says when."""
+        host = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in (positions, values)]
+        for target, tensor in zip(host, (positions, values), strict=True):
+            target.copy_(tensor, non_blocking=True)
+        ready = torch.cuda.Event()
+        ready.record()
+        return host[0].numpy(), host[1].numpy(), ready
+
+    def _one_by_one(
+        self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice
+    ) -> list[Callable[[], SparseUpdate]]:
+        """The compressors of the processor, client by client."""
+        found: list[SparseUpdate] = []
+        for row in range(updates.shape[0]):
+            client, k = int(task.participants[part][row]), int(task.kept[part][row])
+            update, memory = updates[row].cpu().numpy(), memories[row].cpu().numpy()
+            compressor = compressor_of(self.options, k, client, task.number)
+            sent, left = compress(update, np.zeros_like(update), memory, compressor)
+            if not task.delivered[part][row]:
+                take_back(sent, left)
+            memories[row].copy_(torch.from_numpy(left))
+            updates[row].copy_(torch.from_numpy(sent.to_dense()))
+            found.append(sent)
+        return [partial(_same, sent) for sent in found]
+
+    def _count(self, sent: Callable[[], SparseUpdate], buffers: Floats) -> tuple[int, int, bool]:
+        update = sent()
+        return update.count, message_bytes(self.options, update) + dense_bytes(buffers), is_written(update)
+
+    def close(self) -> None:
+        """Let the threads and the graphs go."""
+        self._encoders.shutdown()
+        self._steps.clear()
+
+
+def _same(update: SparseUpdate) -> SparseUpdate:
+    return update

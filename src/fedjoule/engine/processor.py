@@ -1,0 +1,108 @@
+"""Clients on the processor: chunks of them go to threads, each of which runs single-threaded kernels.
+
+What a client computes depends neither on the number of threads nor on the thread that it ran on.
+"""
+
+import queue
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedjoule.codec.update import SparseUpdate
+from fedjoule.engine.algorithm import compress, mean_update, take_back
+from fedjoule.engine.local import Progress, Samples, train_one, train_stack
+from fedjoule.engine.options import TrainingOptions
+from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
+from fedjoule.engine.stack import ClientModel, Loss
+from fedjoule.engine.streams import stream_key
+from fedjoule.engine.uploads import compressor_of, dense_bytes, is_written, message_bytes
+from fedjoule.engine.workers import Workers
+from fedjoule.errors import DivergedError, InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    update: SparseUpdate
+    entries: int
+    payload_bytes: int
+    written: bool
+    buffers: torch.Tensor
+
+
+class ProcessorClients:
+    """Trains ``chunk`` clients at a time as one stack; a chunk of one needs no vmap and suits any module."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        samples: Samples,
+        options: TrainingOptions,
+        *,
+        chunk: int,
+        workers: Workers,
+        seeded: bool,
+    ) -> None:
+        """One copy of the model for each thread: modules are not safe to share. ``seeded``: the model draws numbers."""
+        self.samples, self.options, self.chunk = samples, options, chunk
+        self._workers, self._seeded = workers, seeded
+        self._models: queue.SimpleQueue[ClientModel] = queue.SimpleQueue()
+        for _ in range(workers.threads):
+            self._models.put(ClientModel(model, loss, torch.device("cpu"), precision=options.precision))
+
+    def run(self, state: TrainingState, task: RoundTask) -> Uploads:
+        """Local steps, compression and aggregation of one round; ``state`` moves on by it."""
+        starts = range(0, task.participants.size, self.chunk)
+        parts = [slice(start, min(start + self.chunk, task.participants.size)) for start in starts]
+        outcomes = self._workers.map(lambda part: self._train(state, task, part), parts)
+        sent = [one for outcome, _ in outcomes for one in outcome]
+        mean = mean_update([one.update for one in sent], task.shares)
+        state.weights = state.weights - torch.from_numpy(mean)
+        state.mean_update = mean
+        if state.buffers.numel():
+            state.buffers = average_buffers(torch.stack([one.buffers for one in sent]), state.buffers, task)
+        return Uploads(
+            entries=np.array([one.entries for one in sent], dtype=np.int64),
+            payload_bytes=np.array([one.payload_bytes for one in sent], dtype=np.int64),
+            written=np.array([one.written for one in sent]),
+            losses=np.concatenate([progress.losses.numpy() for _, progress in outcomes], axis=1),
+            correct=np.concatenate([progress.correct.numpy() for _, progress in outcomes], axis=1),
+        )
+
+    def _train(self, state: TrainingState, task: RoundTask, part: slice) -> tuple[list[_Sent], Progress]:
+        clients = task.participants[part]
+        local = state.weights.repeat(clients.size, 1)
+        buffers = state.buffers.repeat(clients.size, 1)
+        model = self._models.get()
+        try:
+            if self._seeded:
+                torch.manual_seed(stream_key(self.options.seed, "model", task.number, int(clients[0])))
+            train = train_one if self.chunk == 1 else train_stack
+            progress = train(model, self.samples, task.batches.of(part), local, buffers, self.options.momentum)
+        finally:
+            self._models.put(model)
+        require_finite(progress.losses.numpy(), task.number, clients)
+        rows = range(clients.size)
+        return [self._compress(state, task, part.start + row, local[row], buffers[row]) for row in rows], progress
+
+    def _compress(
+        self, state: TrainingState, task: RoundTask, row: int, local: torch.Tensor, buffers: torch.Tensor
+    ) -> _Sent:
+        client = int(task.participants[row])
+        compressor = compressor_of(self.options, int(task.kept[row]), client, task.number)
+        feedback = self.options.error_feedback
+        memory = state.memories[client].numpy() if feedback else np.zeros(local.numel(), dtype=np.float32)
+        try:
+            sent, left = compress(state.weights.numpy(), local.numpy(), memory, compressor)
+        except InvalidInputError as error:
+            raise DivergedError(f"the update of client {client} in round {task.number} is not finite") from error
+        total = message_bytes(self.options, sent) + dense_bytes(buffers.numpy())
+        update = sent if task.delivered[row] else take_back(sent, left)
+        if feedback and left is not memory:
+            np.copyto(memory, left)
+        return _Sent(update, sent.count, total, is_written(sent), buffers)
+
+    def close(self) -> None:
+        """Nothing is held but the threads, which are the simulator's."""
