@@ -1,7 +1,6 @@
 """Scenario files: a fleet, a model, a rounds model and limits in TOML. docs/scenario.md lists every key."""
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,10 +14,20 @@ from fedjoule.measurements import read_text
 from fedjoule.physics.fleet import MAX_DEVICES, Fleet
 from fedjoule.planner.problem import ControlProblem
 from fedjoule.schema.sentences import validate
-from fedjoule.schema.tables import DeviceTable, RadioTable, ScenarioTables
+from fedjoule.schema.tables import DeviceTable, ModelTable, RadioTable, ScenarioTables
+from fedjoule.schema.training import TrainingTable
 
 MAX_SCENARIO_BYTES = 64 * 2**20
-ARCHITECTURES = {"lenet5": 431_080, "resnet20": 269_722}  # trainable parameters
+# trainable parameters on (digits, mnist and its kin, cifar10); None where the images are too small
+ARCHITECTURES: dict[str, tuple[int | None, int, int]] = {
+    "softmax": (650, 7_850, 30_730),
+    "cnn": (13_706, 105_866, 136_874),
+    "lenet5": (None, 431_080, 657_080),
+    "resnet20": (269_434, 269_434, 269_722),
+    "resnet20-gn": (269_434, 269_434, 269_722),
+}
+_DATA_COLUMN = {"digits": 0, "mnist": 1, "fashion-mnist": 1, "qmnist": 1, "cifar10": 2}
+_USUAL_DATA = {"lenet5": "mnist", "resnet20": "cifar10", "resnet20-gn": "cifar10"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,30 +40,33 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A checked scenario. ``training`` is kept as it was read, for the commands that train."""
+    """A checked scenario. ``text`` is the file as it was read; files that it names lie beside ``folder``."""
 
     name: str
+    text: str
+    folder: Path
     fleet: Fleet
     groups: tuple[Group, ...]
     rounds: RoundsModel
     parameters: int
+    architecture: str | None
     value_bits: int
     sparsity: tuple[float, float]
     local_steps: tuple[int, ...] | range
     round_seconds: float | None
-    training: Mapping[str, Any] | None
+    training: TrainingTable | None
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "Scenario":
         """Read a scenario file; whatever is wrong with it is said in one sentence that names the file."""
         file = Path(path)
-        return cls._from_text(read_text(file, max_bytes=MAX_SCENARIO_BYTES), str(path), file.parent)
+        return cls.from_text(read_text(file, max_bytes=MAX_SCENARIO_BYTES), str(path), file.parent)
 
     @classmethod
     def embedded(cls) -> "Scenario":
         """The scenario that ships with FedJoule: 12 devices in four radio groups."""
         text = resources.files("fedjoule.embedded").joinpath("four-groups.toml").read_text(encoding="utf-8")
-        return cls._from_text(text, "four-groups (embedded)", Path())
+        return cls.from_text(text, "four-groups (embedded)", Path())
 
     def problem(self) -> ControlProblem:
         """The control problem that the scenario describes."""
@@ -72,29 +84,35 @@ class Scenario:
             raise InvalidInputError(f"{self.name}: {error}") from error
 
     @classmethod
-    def _from_text(cls, text: str, name: str, folder: Path) -> "Scenario":
+    def from_text(cls, text: str, name: str, folder: Path) -> "Scenario":
+        """A scenario from the text of a file; ``name`` says in errors where it came from."""
         try:
             tables = validate(ScenarioTables, _parse(text))
-            scenario = cls._from_tables(tables, name, folder)
+            scenario = cls._from_tables(tables, name, text, folder)
             _require_times(tables, scenario.round_seconds)
         except InvalidInputError as error:
             raise InvalidInputError(f"{name}: {error}") from error
         return scenario
 
     @classmethod
-    def _from_tables(cls, tables: ScenarioTables, name: str, folder: Path) -> "Scenario":
-        limits = tables.limits
+    def _from_tables(cls, tables: ScenarioTables, name: str, text: str, folder: Path) -> "Scenario":
+        limits, training = tables.limits, tables.training
+        if training is not None:
+            training.check()
         return cls(
             name=name,
+            text=text,
+            folder=folder,
             fleet=_fleet(tables.device, folder),
             groups=tuple(Group(name=d.name, count=d.count) for d in tables.device),
             rounds=tables.rounds.model(),
-            parameters=_parameters(tables.model.parameters, tables.model.architecture),
+            parameters=_parameters(tables.model, training),
+            architecture=tables.model.architecture,
             value_bits=tables.model.value_bits,
             sparsity=(limits.sparsity.min, limits.sparsity.max),
             local_steps=limits.choices(),
             round_seconds=limits.round_seconds,
-            training=tables.training,
+            training=training,
         )
 
 
@@ -112,7 +130,8 @@ def _parse(text: str) -> dict[str, Any]:
     return data
 
 
-def _parameters(parameters: int | None, architecture: str | None) -> int:
+def _parameters(model: ModelTable, training: TrainingTable | None) -> int:
+    parameters, architecture = model.parameters, model.architecture
     if (parameters is None) == (architecture is None):
         given = "both" if parameters is not None else "neither"
         raise InvalidInputError(f"model needs exactly one of parameters and architecture, got {given}")
@@ -120,7 +139,15 @@ def _parameters(parameters: int | None, architecture: str | None) -> int:
         return parameters
     if architecture not in ARCHITECTURES:
         raise InvalidInputError(f"model.architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}")
-    return ARCHITECTURES[architecture]
+    data = (training and training.data) or _USUAL_DATA.get(architecture)
+    if data is None:
+        raise InvalidInputError(f"model.architecture = {architecture!r} needs training.data, got none")
+    count = ARCHITECTURES[architecture][_DATA_COLUMN[data]]
+    if count is None:
+        raise InvalidInputError(
+            f"model.architecture = {architecture!r} needs larger images than training.data = {data!r}"
+        )
+    return count
 
 
 def _fleet(devices: list[DeviceTable], folder: Path) -> Fleet:
@@ -143,8 +170,10 @@ def _fleet(devices: list[DeviceTable], folder: Path) -> Fleet:
         return np.repeat(np.array(values, dtype=np.float64), counts)
 
     names = [device.name for device in devices for _ in range(device.count)]
+    laws = [None if device.radio is None else device.radio.fading_law(folder, rates) for device in devices]
+    fading = [law for law, count in zip(laws, counts, strict=True) for _ in range(count)]
     columns = {key: column(key) for key in costs[0]}
-    return Fleet(**columns, names=names)  # type: ignore[arg-type]
+    return Fleet(**columns, names=names, fading=fading)  # type: ignore[arg-type]
 
 
 def _require_times(tables: ScenarioTables, round_seconds: float | None) -> None:

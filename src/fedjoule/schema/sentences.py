@@ -6,9 +6,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fedjoule.errors import InvalidInputError
-from fedjoule.schema.tables import TABLES, Table
+from fedjoule.schema.base import Table
+from fedjoule.schema.tables import TABLES
 
-_TAGS = ("range", "list", "paper", "bound", "power-law")
+_TAGS = ("range", "list", "paper", "bound", "power-law", "constrained-int", "int", "literal['all']")
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 

@@ -2,21 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
+from fedjoule.arrays import FloatArray
 from fedjoule.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds
 from fedjoule.errors import InvalidInputError
 from fedjoule.measurements import read_columns, read_header
 from fedjoule.physics import channel
+from fedjoule.physics.fading import Fading
 from fedjoule.physics.fleet import MAX_DEVICES
 from fedjoule.physics.gpu import GpuModel
 from fedjoule.physics.radio import Radio
 from fedjoule.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_VALUE_BITS
+from fedjoule.schema.base import NonNegative, Positive, Table
+from fedjoule.schema.training import TrainingTable
 
-Positive = Annotated[float, Field(gt=0.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
 MAX_DECIBELS = 200.0
 SnrDecibels = Annotated[float, Field(ge=-MAX_DECIBELS, le=MAX_DECIBELS)]
 Steps = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
@@ -30,12 +32,6 @@ def _printable(name: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
-
-
-class Table(BaseModel):
-    """A table of the file: no unknown keys, no NaN, no text or truth value in place of a number."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class ModelTable(Table):
@@ -149,6 +145,15 @@ class RadioTable(Table):
             overhead_bits=self.overhead_bits,
         )
 
+    def fading_law(self, folder: Path, rates: dict["RadioTable", float]) -> Fading:
+        """The law of the channel, for runs that draw it."""
+        efficiency = rates[self] / self.bandwidth_hertz
+        if self.fading != "trace":
+            parameter = self.rician_k or self.nakagami_m or 0.0
+            return Fading(self.fading, channel.snr_from_decibels(self._mean_snr_db()), efficiency, parameter)
+        mean_snr, gains = self._trace(folder / str(self.trace))
+        return Fading("trace", mean_snr, efficiency, gains=gains)
+
     def _efficiency(self, folder: Path) -> float:
         for key, fading in (("rician_k", "rician"), ("nakagami_m", "nakagami"), ("trace", "trace")):
             given = getattr(self, key)
@@ -158,7 +163,7 @@ class RadioTable(Table):
                     f"radio.{key} {wanted}: {key} and fading = {fading!r} go together, got fading = {self.fading!r}"
                 )
         if self.fading == "trace":
-            return self._trace_efficiency(folder / str(self.trace))
+            return channel.efficiency_trace(*self._trace(folder / str(self.trace)))
         snr = channel.snr_from_decibels(self._mean_snr_db())
         efficiencies: dict[str, Callable[[], float]] = {
             "none": lambda: channel.efficiency_without_fading(snr),
@@ -173,8 +178,8 @@ class RadioTable(Table):
             raise InvalidInputError("radio.mean_snr_db is missing (a number from -200 to 200)")
         return self.mean_snr_db
 
-    def _trace_efficiency(self, path: Path) -> float:
-        """Column ``gain`` scales the mean SNR; column ``snr_db`` is the SNR itself."""
+    def _trace(self, path: Path) -> tuple[float, FloatArray]:
+        """Mean SNR and gains. Column ``gain`` scales the mean SNR; column ``snr_db`` is the SNR itself."""
         header = read_header(path)
         if ("gain" in header) == ("snr_db" in header):
             raise InvalidInputError(
@@ -184,14 +189,14 @@ class RadioTable(Table):
             gains = read_columns(path, ("gain",), low=0.0)["gain"]
             if not gains.mean() > 0.0:
                 raise InvalidInputError(f"{path}: the gains must have a positive mean, got {gains.mean():g}")
-            return channel.efficiency_trace(channel.snr_from_decibels(self._mean_snr_db()), gains)
+            return channel.snr_from_decibels(self._mean_snr_db()), gains
         if self.mean_snr_db is not None:
             raise InvalidInputError(
                 f"radio.mean_snr_db must be absent with a trace of snr_db, got {self.mean_snr_db!r}"
             )
         decibels = read_columns(path, ("snr_db",), low=-MAX_DECIBELS, high=MAX_DECIBELS)["snr_db"]
         snr = 10.0 ** (decibels / 10.0)
-        return channel.efficiency_trace(float(snr.mean()), snr)
+        return float(snr.mean()), snr
 
 
 class GpuTable(Table):
@@ -228,6 +233,9 @@ class DeviceTable(Table):
     message_seconds: NonNegative | None = None
     radio: RadioTable | None = None
     battery_joules: Positive | None = None
+    joules_per_sample: NonNegative | None = None
+    downlink_joules_per_bit: NonNegative | None = None
+    downlink_seconds_per_bit: NonNegative | None = None
 
     def costs(self, folder: Path, rates: dict[RadioTable, float]) -> Costs:
         """Keyword arguments of ``Fleet`` for one such device."""
@@ -241,6 +249,9 @@ class DeviceTable(Table):
             "seconds_per_bit": self.seconds_per_bit,
             "message_seconds": self.message_seconds or 0.0,
             "battery_joules": float("inf") if self.battery_joules is None else self.battery_joules,
+            "joules_per_sample": self.joules_per_sample,
+            "downlink_joules_per_bit": self.downlink_joules_per_bit,
+            "downlink_seconds_per_bit": self.downlink_seconds_per_bit,
         }
         if self.gpu is not None:
             costs["joules_per_step"], costs["seconds_per_step"] = self.gpu.joules_and_seconds()
@@ -274,7 +285,7 @@ class ScenarioTables(Table):
     rounds: PaperTable | BoundTable | PowerLawTable = Field(discriminator="kind")
     limits: LimitsTable
     device: Annotated[list[DeviceTable], Field(min_length=1)]
-    training: dict[str, Any] | None = None
+    training: TrainingTable | None = None
 
 
 TABLES: dict[tuple[str, ...], type[Table]] = {
@@ -289,4 +300,5 @@ TABLES: dict[tuple[str, ...], type[Table]] = {
     ("device",): DeviceTable,
     ("device", "radio"): RadioTable,
     ("device", "gpu"): GpuTable,
+    ("training",): TrainingTable,
 }

@@ -1,0 +1,133 @@
+"""``fedjoule compare``: the main job."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from fedjoule.cli import running
+from fedjoule.cli.console import console, plain_errors
+from fedjoule.cli.plan import plans_of
+from fedjoule.errors import DivergedError, FedJouleWarning, InvalidInputError
+from fedjoule.planner.plan import Plan
+from fedjoule.planner.schemes import SCHEMES
+from fedjoule.scenario import Scenario
+
+
+def compare(
+    scenario: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads the annotation at run time
+        typer.Argument(help="Scenario file (TOML) with a [training] table. Left out: the embedded one, a minute."),
+    ] = None,
+    schemes: Annotated[
+        str, typer.Option(metavar="NAMES", help=f"Which to train, with commas between: {', '.join(SCHEMES)}.")
+    ] = ",".join(SCHEMES),
+    out: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Results folder, new or empty. Default: fedjoule-compare."),
+    ] = None,
+    resume: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Go on with the comparison in this folder."),
+    ] = None,
+    data_dir: running.DataDir = None,
+    device: running.Device = "auto",
+    checkpoint_seconds: running.CheckpointSeconds = 30.0,
+    plots: running.Plots = None,
+    json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
+) -> None:
+    """Train every scheme to the same accuracy and show what it cost in joules.
+
+    All schemes start from the same weights, data and devices. The table ranks them by the joules they took to the
+    target accuracy; a scheme that did not get there in its rounds is marked. page.html shows accuracy and error
+    against rounds and joules, the joules of each device, and how well the plans predicted them.
+
+    Examples:
+
+    \b
+      fedjoule compare                                 the embedded scenario, about a minute
+      fedjoule compare fleet.toml --out comparison
+      fedjoule compare fleet.toml --schemes flexible,fedavg --plots pdf
+      fedjoule compare --resume comparison             after Ctrl-C or a power cut
+    """
+    with plain_errors():
+        from fedjoule.engine.folder import require_new_folder
+
+        running.require_plots(plots)
+        names = _require_schemes(schemes)
+        if resume is not None:
+            if out is not None:
+                raise InvalidInputError("--resume goes on in its own folder, got --out beside it")
+            folder = Path(resume)
+            settings = running.stored_settings(folder, "compare")
+            chosen = running.stored_scenario(folder, scenario)
+            names, data_dir = settings["schemes"], data_dir or settings["data_dir"]
+            device = running.stored_device(device, settings)
+        else:
+            chosen = running.read_scenario(scenario)
+            folder = Path(out or "fedjoule-compare")
+            require_new_folder(folder)
+        plans = plans_of(chosen.problem(), names, "pareto")
+        task = running.prepare_task(chosen, device, data_dir)
+        if resume is None:
+            running.save_settings(
+                folder, chosen, command="compare", schemes=names, data_dir=data_dir, device=task.device.type
+            )
+        trained = [plan.scheme for plan in plans if _train(task, plan, folder, checkpoint_seconds)]
+        _report(folder, chosen, trained, plots, json_only)
+        if len(trained) < len(plans):
+            raise typer.Exit(1)
+
+
+def _require_schemes(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names or [text]:
+        if name not in SCHEMES:
+            raise InvalidInputError(f"--schemes must be names out of {', '.join(SCHEMES)}, got {name!r}")
+    return list(dict.fromkeys(names))
+
+
+def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float) -> bool:
+    """Train one scheme in a folder of its own, unless it is finished; False if it diverged."""
+    from fedjoule.engine.folder import is_finished
+
+    own = folder / plan.scheme
+    if is_finished(own):
+        return True
+    try:
+        running.carry_out(
+            task,
+            plan,
+            own,
+            checkpoint_seconds=checkpoint_seconds,
+            resume=own.exists(),
+            again=f"fedjoule compare --resume {folder}",
+        )
+    except DivergedError as error:
+        warnings.warn(f"scheme {plan.scheme} is left out: {error}", FedJouleWarning, stacklevel=2)
+        return False
+    return True
+
+
+def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | None, json_only: bool) -> None:
+    from fedjoule.ledger.files import whole_file
+    from fedjoule.reports.comparison import comparison_table, headline, ranked
+    from fedjoule.reports.page import write_page
+    from fedjoule.reports.results import RunResults
+
+    if not schemes:
+        raise DivergedError("no scheme could be trained; a smaller learning rate may help")
+    runs = [RunResults.load(folder / scheme) for scheme in schemes]
+    write_page(runs, folder / "page.html", scenario.name)
+    rows = [json.loads((run.folder / "run.json").read_text(encoding="utf-8")) for run in ranked(runs)]
+    text = json.dumps({"version": 1, "scenario": scenario.name, "runs": rows}, indent=1)
+    with whole_file(folder / "comparison.json") as stream:
+        stream.write((text + "\n").encode())
+    if json_only:
+        typer.echo(text)
+        return
+    running.save_plots(runs, folder, plots)
+    console().print(comparison_table(runs))
+    typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / 'page.html'}")

@@ -1,0 +1,45 @@
+"""What all commands share: how they fail, warn and print."""
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from fedjoule.errors import DivergedError, FedJouleError, FedJouleWarning, InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """One sentence on stderr: exit code 2 for whatever FedJoule refuses, 1 for a run that failed; warnings likewise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FedJouleWarning)
+        warnings.showwarning = lambda message, *_args, **_kw: typer.echo(f"warning: {message}", err=True)
+        try:
+            yield
+        except (FedJouleError, OSError) as error:
+            text = " ".join(str(error).split())
+            typer.echo(f"error: {text}", err=True)
+            failed = isinstance(error, DivergedError | OSError)
+            raise typer.Exit(1 if failed else 2) from error
+
+
+@contextlib.contextmanager
+def named(file: str) -> Iterator[None]:
+    """Errors within name the file whose contents caused them."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{file}: {error}") from error
+
+
+def console() -> "Console":
+    """Where tables go: as wide as the terminal, or 120 characters into a file."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)

@@ -1,0 +1,106 @@
+"""``fedjoule train``."""
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fedjoule.cli import running
+from fedjoule.cli.console import console, plain_errors
+from fedjoule.errors import InvalidInputError
+from fedjoule.planner.plan import Plan
+from fedjoule.planner.schemes import SCHEMES
+
+
+def train(
+    scenario: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads the annotation at run time
+        typer.Argument(help="Scenario file (TOML) with a [training] table. Left out: the embedded one."),
+    ] = None,
+    scheme: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}.")] = "flexible",
+    plan: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Train this plan (JSON of fedjoule plan --json) instead of a scheme's."),
+    ] = None,
+    out: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Results folder, new or empty. Default: fedjoule-train-SCHEME."),
+    ] = None,
+    resume: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Go on with the run in this folder, bit for bit as if it had not stopped."),
+    ] = None,
+    data_dir: running.DataDir = None,
+    device: running.Device = "auto",
+    checkpoint_seconds: running.CheckpointSeconds = 30.0,
+    plots: running.Plots = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to DIR/tensorboard.")] = False,
+) -> None:
+    """Train one plan and account for every joule, bit and second.
+
+    The run stops at the target accuracy, the number of rounds, or the energy or time budget of [training], whichever
+    comes first. Its folder then holds the scenario, the plan, the ledger and metrics (Parquet), the model (safetensors)
+    and page.html, which works offline. A run that was stopped or killed goes on with --resume.
+
+    Examples:
+
+    \b
+      fedjoule train                                  the embedded scenario
+      fedjoule train fleet.toml --out run1            the plan of least energy
+      fedjoule train fleet.toml --scheme unified --out run2
+      fedjoule train --resume run1                    after Ctrl-C or a power cut
+      fedjoule train fleet.toml --data-dir ~/mnist --plots pdf --out run3
+    """
+    with plain_errors():
+        from fedjoule.engine.folder import is_finished, require_new_folder
+
+        _require_choices(scheme, plan, out, resume, plots)
+        if resume is not None:
+            folder = Path(resume)
+            settings = running.stored_settings(folder, "train")
+            chosen = running.stored_scenario(folder, scenario)
+            planned = Plan.load(folder / "plan.json")
+            if is_finished(folder):
+                typer.echo(f"{folder}: the run is finished")
+                return
+            data_dir, device = data_dir or settings["data_dir"], running.stored_device(device, settings)
+        else:
+            chosen = running.read_scenario(scenario)
+            planned = Plan.load(plan) if plan is not None else SCHEMES[scheme](chosen.problem())
+            folder = Path(out or f"fedjoule-train-{planned.scheme}")
+            require_new_folder(folder)
+        task = running.prepare_task(chosen, device, data_dir)
+        if resume is None:
+            running.save_settings(folder, chosen, command="train", data_dir=data_dir, device=task.device.type)
+            planned.save(folder / "plan.json")
+        running.carry_out(
+            task,
+            planned,
+            folder,
+            checkpoint_seconds=checkpoint_seconds,
+            resume=resume is not None,
+            again=f"fedjoule train --resume {folder}",
+            tensorboard=tensorboard,
+        )
+        _report(folder, chosen.name, plots)
+
+
+def _require_choices(scheme: str, plan: str | None, out: str | None, resume: str | None, plots: str | None) -> None:
+    """Refuse options before anything is read or written."""
+    if scheme not in SCHEMES:
+        raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
+    if resume is not None and (plan is not None or out is not None):
+        raise InvalidInputError("--resume goes on in its own folder with its own plan, got --out or --plan beside it")
+    running.require_plots(plots)
+
+
+def _report(folder: Path, title: str, plots: str | None) -> None:
+    from fedjoule.reports.comparison import comparison_table, headline
+    from fedjoule.reports.page import write_page
+    from fedjoule.reports.results import RunResults
+
+    runs = [RunResults.load(folder)]
+    write_page(runs, folder / "page.html", title)
+    running.save_plots(runs, folder, plots)
+    console().print(comparison_table(runs))
+    typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / 'page.html'}")
