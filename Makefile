@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 
-.PHONY: help demo test format bench fuzz clean
+.PHONY: help demo test test-slow format bench fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,8 +18,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
-demo: $(READY)  ## plan the embedded scenario with every scheme and compare them
-	$(BIN)/fedjoule plan --scheme all
+demo: $(READY)  ## train the embedded scenario with every scheme: a table, and demo/page.html
+	rm -rf demo
+	$(BIN)/fedjoule compare --out demo
 
 test: $(READY)  ## format check, lint, strict types, tests
 	$(BIN)/ruff format --check .
@@ -27,18 +28,22 @@ test: $(READY)  ## format check, lint, strict types, tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
+test-slow: $(READY)  ## the tests that take minutes: many kills and resumes
+	$(BIN)/python -m pytest -m slow
+
 format: $(READY)  ## format the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## planner and codec beside their rivals
+bench: $(READY)  ## planner, codec and simulator beside their rivals
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[bench]'
 	$(BIN)/python benchmarks/planner.py
 	$(BIN)/python benchmarks/codec.py
+	$(BIN)/python benchmarks/simulator.py
 
 fuzz: $(READY)  ## feed the decoder hostile bytes for a minute, guided by coverage
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[fuzz]'
 	$(BIN)/python tests/fuzz/decode.py -max_total_time=60 -max_len=4096 -rss_limit_mb=4096
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -15,7 +15,7 @@ from torch import nn
 from fedjoule.codec.update import SparseUpdate
 from fedjoule.engine.algorithm import Floats, compress, take_back
 from fedjoule.engine.graph import RecordedSteps, arithmetic
-from fedjoule.engine.local import Progress, Samples, train_one
+from fedjoule.engine.local import Progress, Samples, train_one, train_stack
 from fedjoule.engine.options import TrainingOptions
 from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
 from fedjoule.engine.stack import ClientModel, Loss
@@ -38,6 +38,7 @@ class GpuClients:
         *,
         chunk: int,
         stacked: bool,
+        seeded: bool,
         compiled: bool,
     ) -> None:
         """Nothing is compiled before the first round."""
@@ -45,26 +46,26 @@ class GpuClients:
         self._stacked, self._compiled = stacked, compiled
         device = samples.inputs.device
         self._model = ClientModel(model, loss, device, precision=options.precision)
-        self._steps: dict[tuple[int, int], RecordedSteps] = {}
-        self._scratch = torch.empty((chunk, self._model.parameters.size), device=device)
+        self._seeded = seeded
+        self._steps: dict[int, RecordedSteps] = {}
         self._encoders = ThreadPoolExecutor(_ENCODERS, "fedjoule-encode")
 
     def run(self, state: TrainingState, task: RoundTask) -> Callable[[], Uploads]:
         """Like the processor's, but the bytes of the messages come later, by calling the result."""
         starts = range(0, task.participants.size, self.chunk)
         parts = [slice(start, min(start + self.chunk, task.participants.size)) for start in starts]
-        mean = torch.zeros_like(state.weights, dtype=torch.float64)
+        mean = torch.zeros_like(state.weights)
         outcomes: list[tuple[Progress, list[Future[tuple[int, int, bool]]]]] = []
         buffers = []
-        with arithmetic(self.options.precision):
-            for part in parts:
-                progress, own = self._train(state, task, part)
-                sent = self._compress(state, task, part, mean, own)
-                outcomes.append((progress, sent))
-                buffers.append(own)
-        state.weights = state.weights - mean.float()
+        for part in parts:
+            with arithmetic(self.options.precision):
+                updates, progress, own = self._train(state, task, part)
+            sent = self._compress(state, task, part, updates, mean, own)
+            outcomes.append((progress, sent))
+            buffers.append(own)
+        state.weights = state.weights - mean
         if self.options.downlink == "charged":
-            state.mean_update = mean.float().cpu().numpy()
+            state.mean_update = mean.cpu().numpy()
         if state.buffers.numel():
             state.buffers = average_buffers(torch.cat(buffers), state.buffers, task)
         losses = np.concatenate([progress.losses.cpu().numpy() for progress, _ in outcomes], axis=1)
@@ -78,39 +79,44 @@ class GpuClients:
 
         return uploads
 
-    def _train(self, state: TrainingState, task: RoundTask, part: slice) -> tuple[Progress, torch.Tensor]:
-        """Local steps of a chunk: w - v of its clients is in the scratch rows, their buffers are returned."""
+    def _train(self, state: TrainingState, task: RoundTask, part: slice) -> tuple[torch.Tensor, Progress, torch.Tensor]:
+        """Local steps of a chunk: w - v of its clients, how they went, and their buffers."""
         clients = part.stop - part.start
         batches = task.batches.of(part)
+        if self._stacked and not self._seeded:
+            steps = self._recorded(batches.numbers.shape[2])
+            losses, correct = steps.run(state.weights, state.buffers, batches)
+            progress = Progress(losses[:, :clients].clone(), correct[:, :clients].clone())
+            return steps.updates[:clients], progress, steps.new_buffers()[:clients]
         torch.cuda.manual_seed(stream_key(self.options.seed, "model", task.number, int(task.participants[part][0])))
-        if not self._stacked:
-            local, buffers = state.weights.clone()[None], state.buffers.clone()[None]
-            progress = train_one(self._model, self.samples, batches, local, buffers, self.options.momentum)
-            torch.sub(state.weights, local, out=self._scratch[:1])
-            return progress, buffers
-        steps = self._recorded(clients, batches.numbers.shape[2])
-        progress = steps.run(state.weights, state.buffers, batches)
-        steps.updates(state.weights, self._scratch[:clients])
-        return Progress(progress.losses.clone(), progress.correct.clone()), steps.new_buffers().clone()
+        local, buffers = state.weights.repeat(clients, 1), state.buffers.repeat(clients, 1)
+        train = train_stack if self._stacked else train_one
+        progress = train(self._model, self.samples, batches, local, buffers, self.options.momentum)
+        return state.weights - local, progress, buffers
 
-    def _recorded(self, clients: int, batch: int) -> RecordedSteps:
+    def _recorded(self, batch: int) -> RecordedSteps:
         """Batches grow by doubling, with padding, so that few sizes are ever compiled."""
         first = self.options.batch_size or batch
         capacity = batch if batch <= first else first * 2 ** math.ceil(math.log2(batch / first))
-        if (clients, capacity) not in self._steps:
-            self._steps = {key: steps for key, steps in self._steps.items() if key[1] == capacity}
+        if capacity not in self._steps:
             options = self.options
-            self._steps[clients, capacity] = RecordedSteps(
-                self._model, self.samples, clients, options.local_steps, capacity, options.momentum, self._compiled
+            self._steps.clear()
+            self._steps[capacity] = RecordedSteps(
+                self._model, self.samples, self.chunk, options.local_steps, capacity, options.momentum, self._compiled
             )
-        return self._steps[clients, capacity]
+        return self._steps[capacity]
 
     def _compress(
-        self, state: TrainingState, task: RoundTask, part: slice, mean: torch.Tensor, buffers: torch.Tensor
+        self,
+        state: TrainingState,
+        task: RoundTask,
+        part: slice,
+        updates: torch.Tensor,
+        mean: torch.Tensor,
+        buffers: torch.Tensor,
     ) -> list[Future[tuple[int, int, bool]]]:
         """Lines 8 to 10 and 20 for a chunk: memories change in place, p_m g_m is added to ``mean``."""
         clients = task.participants[part]
-        updates = self._scratch[: clients.size]
         rows = torch.from_numpy(clients).to(updates.device)
         whole = clients.size == int(clients[-1]) - int(clients[0]) + 1
         if not self.options.error_feedback:
@@ -122,8 +128,8 @@ class GpuClients:
         sent = send(updates, memories, task, part)
         if self.options.error_feedback and not whole:
             state.memories[rows] = memories
-        shares = torch.from_numpy(np.where(task.delivered[part], task.shares[part], 0.0)).to(updates.device)
-        mean += (updates * shares.float()[:, None]).sum(0, dtype=torch.float64)
+        shares = np.where(task.delivered[part], task.shares[part], 0.0).astype(np.float32)
+        mean += torch.from_numpy(shares).to(updates.device) @ updates
         own = buffers.cpu().numpy()
         return [self._encoders.submit(self._count, one, own[row]) for row, one in enumerate(sent)]
 

@@ -18,7 +18,10 @@ _WARM_UP = 2
 
 
 class RecordedSteps:
-    """H steps for ``clients`` clients and batches of up to ``batch`` samples, started by one call."""
+    """H steps for up to ``clients`` clients and batches of up to ``batch`` samples, started by one call.
+
+    ``updates`` then holds w - v of each client. Missing clients and samples have weight zero.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,8 @@ class RecordedSteps:
         self.buffers = {
             n: t.repeat(clients, *[1] * t.ndim) for n, t in model.buffers.views(model.initial_buffers).items()
         }
+        self.start_weights, self.start_buffers = model.initial_weights.clone(), model.initial_buffers.clone()
+        self.updates = torch.empty((clients, model.parameters.size), device=device)
         self.velocities = [torch.zeros_like(t) for t in self.local.values()] if momentum else []
         self.numbers = torch.zeros((steps, clients, batch), dtype=torch.int64, device=device)
         self.weights = torch.full((steps, clients, batch), 1.0 / batch, device=device)
@@ -48,26 +53,19 @@ class RecordedSteps:
         self._gradients = self._traced(compiled)
         self._graph = self._recorded()
 
-    def run(self, weights: torch.Tensor, buffers: torch.Tensor, batches: Batches) -> Progress:
-        """Train all clients from these global weights and buffers; the results stay here."""
-        for name, start in self.model.parameters.views(weights).items():
-            self.local[name].copy_(start.expand_as(self.local[name]))
-        for name, start in self.model.buffers.views(buffers).items():
-            self.buffers[name].copy_(start.expand_as(self.buffers[name]))
-        width = batches.numbers.shape[2]
-        self.numbers[:, :, :width].copy_(torch.from_numpy(batches.numbers), non_blocking=True)
-        self.weights[:, :, :width].copy_(torch.from_numpy(batches.weights), non_blocking=True)
-        self.numbers[:, :, width:] = 0
-        self.weights[:, :, width:] = 0.0
+    def run(self, weights: torch.Tensor, buffers: torch.Tensor, batches: Batches) -> tuple[torch.Tensor, torch.Tensor]:
+        """Train all clients from these global weights and buffers; the losses and right answers of each step."""
+        rows, width = batches.numbers.shape[1:]
+        self.start_weights.copy_(weights)
+        self.start_buffers.copy_(buffers)
+        if batches.numbers.shape != self.numbers.shape:
+            self.numbers.zero_()
+            self.weights.zero_()
+        self.numbers[:, :rows, :width].copy_(torch.from_numpy(batches.numbers), non_blocking=True)
+        self.weights[:, :rows, :width].copy_(torch.from_numpy(batches.weights), non_blocking=True)
         self.rates.copy_(torch.from_numpy(batches.rates.astype(np.float32)), non_blocking=True)
         self._graph.replay()
-        return self.progress
-
-    def updates(self, weights: torch.Tensor, out: torch.Tensor) -> None:
-        """w - v of every client, as rows of ``out``."""
-        starts, targets = self.model.parameters.views(weights), self.model.parameters.parts(out)
-        for name, target in targets.items():
-            torch.sub(starts[name].reshape(1, -1), self.local[name].flatten(1), out=target)
+        return self.progress.losses, self.progress.correct
 
     def new_buffers(self) -> torch.Tensor:
         """The buffers of every client, as rows."""
@@ -108,6 +106,10 @@ class RecordedSteps:
     @torch.no_grad()
     def _all_steps(self) -> None:
         views, statistics = self.local, self.buffers
+        for name, start in self.model.parameters.views(self.start_weights).items():
+            views[name].copy_(start.expand_as(views[name]))
+        for name, start in self.model.buffers.views(self.start_buffers).items():
+            statistics[name].copy_(start.expand_as(statistics[name]))
         for velocity in self.velocities:
             velocity.zero_()
         for step in range(len(self.rates)):
@@ -117,6 +119,9 @@ class RecordedSteps:
             self.progress.losses[step], self.progress.correct[step] = rest[0], rest[1]
             for buffer, new in zip(statistics.values(), rest[2:], strict=True):
                 buffer.copy_(new)
+        starts, targets = self.model.parameters.parts(self.start_weights), self.model.parameters.parts(self.updates)
+        for name, target in targets.items():
+            torch.sub(starts[name], views[name].flatten(1), out=target)
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream()

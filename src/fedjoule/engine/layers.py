@@ -28,6 +28,12 @@ class PatchConv2d(nn.Module):
         """(batch, channels, height, width) to (batch, out, height, width), channels innermost in memory."""
         if images.device.type == "cpu" and images.dtype == torch.float32:
             return patches.convolve(images, self.weight, self.bias, self.stride, self.padding)
+        if images.is_cuda:
+            from fedjoule.engine import conv_cuda
+
+            if conv_cuda.supports(images.shape, self.weight.shape, self.stride, self.padding):
+                shape = (self.stride, self.padding, self.precision)
+                return conv_cuda.convolve(images, self.weight, self.bias, *shape)
         return self._by_slices(images)
 
     def _by_slices(self, images: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ MAX_ROUNDS = 10_000_000
 PRECISIONS = ("float32", "tf32", "bf16")
 COMPRESSORS = ("top-k", "random-k", "ternary", "qsgd", "none")
 SCHEDULES = ("constant", "cosine", "step")
-EVALUATE_STEPS = 20  # without ``evaluate_every``, the test set is looked at about every so many local steps
+EVALUATE_STEPS = 10  # without ``evaluate_every``, the test set is looked at about every so many local steps
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from torch import nn
 from fedjoule.codec.update import SparseUpdate
 from fedjoule.engine.algorithm import compress, mean_update, take_back
 from fedjoule.engine.local import Progress, Samples, train_one, train_stack
+from fedjoule.engine.memory import keep_freed_memory
 from fedjoule.engine.options import TrainingOptions
 from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
 from fedjoule.engine.stack import ClientModel, Loss
@@ -46,6 +47,7 @@ class ProcessorClients:
         seeded: bool,
     ) -> None:
         """One copy of the model for each thread: modules are not safe to share. ``seeded``: the model draws numbers."""
+        keep_freed_memory()
         self.samples, self.options, self.chunk = samples, options, chunk
         self._workers, self._seeded = workers, seeded
         self._models: queue.SimpleQueue[ClientModel] = queue.SimpleQueue()

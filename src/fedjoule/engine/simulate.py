@@ -152,7 +152,16 @@ class Simulator:
         if samples.inputs.is_cuda:
             from fedjoule.engine.gpu import GpuClients
 
-            return GpuClients(model, loss, samples, options, chunk=path.chunk, stacked=path.stacked, compiled=compiled)
+            return GpuClients(
+                model,
+                loss,
+                samples,
+                options,
+                chunk=path.chunk,
+                stacked=path.stacked,
+                seeded=path.seeded,
+                compiled=compiled,
+            )
         return ProcessorClients(
             model, loss, samples, options, chunk=path.chunk, workers=self.workers, seeded=path.seeded
         )

@@ -1,0 +1,63 @@
+"""Pilot runs for ``fedjoule calibrate rounds``: how many rounds a scenario's task takes at each sparsity and H.
+
+    python examples/pilot_runs.py SCENARIO.toml pilot-runs.csv
+    fedjoule calibrate rounds pilot-runs.csv
+
+Every device has the same sparsity in a pilot run. Runs that do not reach the target are left out, and said so. For a
+cheaper grid lower training.target_accuracy first: the shape of the law matters, and tau scales with the target.
+"""
+
+import dataclasses
+import sys
+
+import numpy as np
+
+from fedjoule.engine.experiment import options_for, prepare
+from fedjoule.engine.loop import TARGET, TrainingLoop
+from fedjoule.engine.simulate import Simulator
+from fedjoule.engine.stack import cross_entropy
+from fedjoule.engine.train import choose_device
+from fedjoule.ledger.log import RowLog
+from fedjoule.ledger.schema import LEDGER, METRICS
+from fedjoule.planner.schemes import unified
+from fedjoule.scenario import Scenario
+
+SPARSITIES = (1.0, 5.0, 20.0, 100.0, 400.0)
+LOCAL_STEPS = (1, 2, 5, 10, 20)
+MOST_STEPS = 6000
+EVALUATE_STEPS = 10  # resolution of the count
+
+
+def rounds_to_target(task, options) -> int | None:
+    simulator = Simulator(task.model, task.federation, options, loss=cross_entropy)
+    try:
+        evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
+        loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))
+        return simulator.state.round if loop.run() == TARGET else None
+    finally:
+        simulator.close()
+
+
+def main(scenario: str, target: str) -> None:
+    chosen = Scenario.from_toml(scenario)
+    task = prepare(chosen, choose_device("auto"))
+    base = options_for(task, unified(chosen.problem()))
+    with open(target, "w", encoding="utf-8") as file:
+        print("sparsity,local_steps,rounds", file=file, flush=True)
+        for steps in LOCAL_STEPS:
+            for sparsity in SPARSITIES:
+                options = dataclasses.replace(
+                    base,
+                    local_steps=steps,
+                    sparsity=np.full(base.clients, sparsity),
+                    rounds=MOST_STEPS // steps,
+                    evaluate_every=max(1, EVALUATE_STEPS // steps),
+                )
+                rounds = rounds_to_target(task, options)
+                if rounds is not None:
+                    print(f"{sparsity:g},{steps},{rounds}", file=file, flush=True)
+                print(f"sparsity {sparsity:g}, H {steps}: {rounds or 'target not reached'}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
