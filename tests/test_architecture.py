@@ -9,7 +9,7 @@ from pathlib import Path
 import fedjoule
 
 SOURCE = Path(fedjoule.__file__).parent
-SHARED = {"arrays", "errors", "measurements"}
+SHARED = {"arrays", "errors", "files", "measurements"}
 ALLOWED = {
     "physics": set(),
     "convergence": set(),
@@ -17,12 +17,12 @@ ALLOWED = {
     "codec": set(),
     "datasets": {"embedded"},
     "ledger": set(),
-    "engine": {"codec", "datasets", "ledger", "scenario", "planner", "convergence", "physics", "__init__"},
+    "engine": {"codec", "datasets", "ledger", "scenario", "schema", "planner", "convergence", "physics", "__init__"},
     "planner": {"convergence", "physics"},
     "schema": {"planner", "convergence", "physics"},
     "scenario": {"schema", "planner", "convergence", "physics"},
     "reports": {"scenario", "ledger", "planner", "convergence", "physics"},
-    "cli": {"reports", "engine", "datasets", "scenario", "planner", "convergence", "physics", "__init__"},
+    "cli": {"reports", "engine", "ledger", "scenario", "planner", "convergence", "physics", "__init__"},
     "__init__": {"scenario", "engine", "codec", "planner", "convergence", "physics"},
     "__main__": {"cli"},
     **{name: set() for name in SHARED - {"measurements"}},

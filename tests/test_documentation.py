@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -11,8 +12,12 @@ from typer.testing import CliRunner
 import fedjoule as fj
 from fedjoule.cli import app
 from fedjoule.convergence.fit import ROUNDS_COLUMNS
+from fedjoule.datasets.load import DATASETS
+from fedjoule.engine.models import build, parameter_count
+from fedjoule.engine.options import CHOICES, TrainingOptions
 from fedjoule.physics.gpu import GPU_COLUMNS
 from fedjoule.planner import benders
+from fedjoule.scenario import ARCHITECTURES
 from fedjoule.schema.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
@@ -24,18 +29,41 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
+def test_the_training_example_of_the_readme_learns_for_about_the_planned_joules(capsys):
+    names: dict[str, Any] = {}
+    exec(blocks("python")[0], names)
+    assert "accuracy 0." in capsys.readouterr().out
+    run, plan = names["run"], names["plan"]
+    assert run.metrics[-1]["test_accuracy"] > 0.8
+    assert 0.8 * plan.energy_joules < run.energy_joules < 1.2 * plan.energy_joules
+
+
+def test_the_planning_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(blocks("python")[0], {})
+        exec(blocks("python")[1], {})
     assert len(output.getvalue().splitlines()) == 2
     assert fj.Plan.load("plan.json").relative_gap <= 1e-9
 
 
 def test_the_codec_example_of_the_readme_runs(capsys):
-    exec(blocks("python")[1], {})
+    exec(blocks("python")[2], {})
     assert "bits an entry" in capsys.readouterr().out
+
+
+def test_the_example_of_the_training_page_runs():
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0], names)
+    assert names["run"].metrics[-1]["test_accuracy"] > 0.8
+
+
+def test_every_training_option_is_documented():
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    arguments = {"local_steps", "sparsity", "rounds", "learning_rate", "batch_size", "seed"}
+    options = set(TrainingOptions.__dataclass_fields__) - arguments
+    assert {name for name in options if f"`{name}`" not in page} == set()
 
 
 def test_the_scenario_of_the_readme_can_be_planned(tmp_path):
@@ -44,11 +72,11 @@ def test_the_scenario_of_the_readme_can_be_planned(tmp_path):
     assert fj.solve(fj.Scenario.from_toml(file).problem()).relative_gap <= 1e-9
 
 
-def test_the_table_of_the_readme_is_what_the_demo_prints():
+def test_the_plans_of_the_readme_are_what_the_command_prints():
     printed = CliRunner().invoke(app, ["plan", "--scheme", "all"]).stdout
     gap = re.compile(r"\s+\S+(\s+\d+\.\d{3})$", flags=re.MULTILINE)  # the gap itself is rounding
     shown, real = (
-        [line.rstrip() for line in gap.sub(r"\1", text).splitlines()] for text in (blocks("text")[0], printed)
+        [line.rstrip() for line in gap.sub(r"\1", text).splitlines()] for text in (blocks("text")[1], printed)
     )
     assert [line for line in shown if line] == [line for line in real if line]
 
@@ -68,6 +96,26 @@ def test_every_key_of_a_scenario_is_documented():
     sections = {"model", "rounds", "limits", "device", "gpu", "radio", "training"}
     missing = {key for key in keys - sections if f"`{key}`" not in text}
     assert missing == set()
+
+
+def test_the_choices_of_a_scenario_are_those_of_the_engine():
+    fields = TABLES["training",].model_fields
+    for name, allowed in CHOICES.items():
+        assert set(get_args(fields[name].annotation)) == set(allowed), name
+    assert set(get_args(get_args(fields["data"].annotation)[0])) == set(DATASETS)
+
+
+@pytest.mark.parametrize("data", ["digits", "mnist", "cifar10"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_parameters_of_a_scenario_are_those_of_the_model(architecture, data):
+    counted = ARCHITECTURES[architecture][("digits", "mnist", "cifar10").index(data)]
+    channels, height, width = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "cifar10": (3, 32, 32)}[data]
+    if counted is None:
+        with pytest.raises(fj.InvalidInputError):
+            build(architecture, channels=channels, height=height, width=width, classes=10, seed=0)
+    else:
+        model = build(architecture, channels=channels, height=height, width=width, classes=10, seed=0)
+        assert counted == parameter_count(model)
 
 
 def test_every_csv_column_and_repair_is_documented():

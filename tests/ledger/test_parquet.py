@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjoule.errors import InvalidInputError
+from fedjoule.files import whole_file
 from fedjoule.ledger import parquet
-from fedjoule.ledger.files import whole_file
 from fedjoule.ledger.parquet import read_blocks, read_table, write_table
 from fedjoule.ledger.schema import LEDGER, METRICS, TABLES, TableSchema
 from tests.ledger.strategies import rows

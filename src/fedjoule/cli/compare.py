@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -55,7 +56,7 @@ def compare(
     with plain_errors():
         from fedjoule.engine.folder import require_new_folder
 
-        running.require_plots(plots)
+        running.require_options(plots, checkpoint_seconds)
         names = _require_schemes(schemes)
         if resume is not None:
             if out is not None:
@@ -63,7 +64,7 @@ def compare(
             folder = Path(resume)
             settings = running.stored_settings(folder, "compare")
             chosen = running.stored_scenario(folder, scenario)
-            names, data_dir = settings["schemes"], data_dir or settings["data_dir"]
+            names, data_dir = _require_schemes(",".join(settings["schemes"])), data_dir or settings["data_dir"]
             device = running.stored_device(device, settings)
         else:
             chosen = running.read_scenario(scenario)
@@ -71,11 +72,14 @@ def compare(
             require_new_folder(folder)
         plans = plans_of(chosen.problem(), names, "pareto")
         task = running.prepare_task(chosen, device, data_dir)
-        if resume is None:
-            running.save_settings(
-                folder, chosen, command="compare", schemes=names, data_dir=data_dir, device=task.device.type
-            )
-        trained = [plan.scheme for plan in plans if _train(task, plan, folder, checkpoint_seconds)]
+
+        def begin() -> None:
+            if not (folder / "settings.json").exists():
+                running.save_settings(
+                    folder, chosen, command="compare", schemes=names, data_dir=data_dir, device=task.device.type
+                )
+
+        trained = [plan.scheme for plan in plans if _train(task, plan, folder, checkpoint_seconds, begin)]
         _report(folder, chosen, trained, plots, json_only)
         if len(trained) < len(plans):
             raise typer.Exit(1)
@@ -89,12 +93,13 @@ def _require_schemes(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float) -> bool:
+def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]) -> bool:
     """Train one scheme in a folder of its own, unless it is finished; False if it diverged."""
-    from fedjoule.engine.folder import is_finished
+    from fedjoule.engine.folder import clean_up, is_finished
 
     own = folder / plan.scheme
     if is_finished(own):
+        clean_up(own)
         return True
     try:
         running.carry_out(
@@ -104,6 +109,7 @@ def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float) -> bo
             checkpoint_seconds=checkpoint_seconds,
             resume=own.exists(),
             again=f"fedjoule compare --resume {folder}",
+            begin=begin,
         )
     except DivergedError as error:
         warnings.warn(f"scheme {plan.scheme} is left out: {error}", FedJouleWarning, stacklevel=2)
@@ -112,7 +118,7 @@ def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float) -> bo
 
 
 def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | None, json_only: bool) -> None:
-    from fedjoule.ledger.files import whole_file
+    from fedjoule.files import whole_file
     from fedjoule.reports.comparison import comparison_table, headline, ranked
     from fedjoule.reports.page import write_page
     from fedjoule.reports.results import RunResults
@@ -125,9 +131,9 @@ def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | N
     text = json.dumps({"version": 1, "scenario": scenario.name, "runs": rows}, indent=1)
     with whole_file(folder / "comparison.json") as stream:
         stream.write((text + "\n").encode())
+    running.save_plots(runs, folder, plots)
     if json_only:
         typer.echo(text)
         return
-    running.save_plots(runs, folder, plots)
     console().print(comparison_table(runs))
     typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / 'page.html'}")

@@ -1,6 +1,7 @@
 """What ``train`` and ``compare`` share: options, the folder of a resumed run, progress and Ctrl-C."""
 
 import contextlib
+import itertools
 import json
 import signal
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, cast
 import typer
 
 from fedjoule.errors import InvalidInputError, require_number
+from fedjoule.measurements import read_text
 from fedjoule.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -40,9 +42,8 @@ def read_scenario(path: str | None) -> Scenario:
 
 def stored_scenario(folder: Path, path: str | None) -> Scenario:
     """The scenario of a run that is resumed; one that is given must be the same."""
-    file = folder / "scenario.toml"
     settings = stored_settings(folder)
-    stored = file.read_text(encoding="utf-8")
+    stored = read_text(folder / "scenario.toml")
     if path is not None:
         given = Scenario.from_toml(path)
         if given.text != stored:
@@ -53,15 +54,17 @@ def stored_scenario(folder: Path, path: str | None) -> Scenario:
 
 
 def _first_difference(stored: str, given: str) -> str:
-    pairs = list(zip([*stored.splitlines(), ""], [*given.splitlines(), ""], strict=False))
-    number = next((i for i, (a, b) in enumerate(pairs, start=1) if a != b), len(pairs))
-    before, now = pairs[number - 1]
+    lines = itertools.zip_longest(stored.splitlines(), given.splitlines(), fillvalue="")
+    differing = [(i, a, b) for i, (a, b) in enumerate(lines, start=1) if a != b]
+    if not differing:
+        return "they differ in empty lines"
+    number, before, now = differing[0]
     return f"line {number} was {before!r} and is {now!r} now"
 
 
 def save_settings(folder: Path, scenario: Scenario, **settings: Any) -> None:
     """How the command was called, for --resume."""
-    from fedjoule.ledger.files import whole_file
+    from fedjoule.files import whole_file
 
     folder.mkdir(parents=True, exist_ok=True)
     known = {"version": 1, "scenario": scenario.name, "scenario_folder": str(scenario.folder.resolve()), **settings}
@@ -73,16 +76,19 @@ def save_settings(folder: Path, scenario: Scenario, **settings: Any) -> None:
 
 def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
     """What ``save_settings`` wrote; a folder without it is no run, and one of another command is refused."""
+    file = folder / "settings.json"
+    if not file.is_file():
+        raise InvalidInputError(f"{folder}: must be the results folder of a run, got one without settings.json")
     try:
-        settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+        settings = json.loads(read_text(file))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{file}: must be JSON ({error})") from error
+    keys = {"version", "command", "scenario", "scenario_folder", "data_dir", "device"}
+    if not isinstance(settings, dict) or settings.get("version") != 1 or not keys <= set(settings):
+        got = settings.get("version") if isinstance(settings, dict) else type(settings).__name__
         raise InvalidInputError(
-            f"{folder}: must be the results folder of a run, got one without settings.json"
-        ) from error
-    except ValueError as error:
-        raise InvalidInputError(f"{folder}/settings.json: must be JSON ({error})") from error
-    if settings.get("version") != 1:
-        raise InvalidInputError(f"{folder}/settings.json: version must be 1, got {settings.get('version')!r}")
+            f"{file}: must be a table of version 1 with the keys {', '.join(sorted(keys))}, got {got!r}"
+        )
     if command is not None and settings["command"] != command:
         raise InvalidInputError(f"{folder}: the run was made by fedjoule {settings['command']}, got {command} --resume")
     return dict(settings)
@@ -93,8 +99,9 @@ def stored_device(device: str, settings: dict[str, Any]) -> str:
     return str(settings["device"]) if device == "auto" else device
 
 
-def require_plots(plots: str | None) -> None:
-    """Refuse an unknown format of figures."""
+def require_options(plots: str | None, checkpoint_seconds: float) -> None:
+    """Refuse an unknown format of figures or a time that is none."""
+    require_number("--checkpoint-seconds", checkpoint_seconds, low=0.0)
     if plots not in (None, "png", "pdf", "svg"):
         raise InvalidInputError(f"--plots must be png, pdf or svg, got {plots!r}")
 
@@ -105,7 +112,7 @@ def save_plots(runs: "Sequence[RunResults]", folder: Path, plots: str | None) ->
         from fedjoule.reports.run_plots import save_plots
 
         files = save_plots(runs, folder / "plots", cast(Literal["png", "pdf", "svg"], plots))
-        typer.echo(f"{len(files)} figures in {folder / 'plots'}")
+        typer.echo(f"{len(files)} figures in {folder / 'plots'}", err=True)
 
 
 def carry_out(
@@ -116,13 +123,13 @@ def carry_out(
     checkpoint_seconds: float,
     resume: bool,
     again: str,
+    begin: Callable[[], None] | None = None,
     tensorboard: bool = False,
 ) -> None:
     """Run with progress; if interrupted, say how to go on and leave with exit code 130."""
     from fedjoule.engine.experiment import options_for
     from fedjoule.engine.folder import RunSettings, run_in_folder
 
-    require_number("--checkpoint-seconds", checkpoint_seconds, low=0.0)
     options = options_for(task, plan)
     with contextlib.ExitStack() as stack:
         should_stop = stack.enter_context(stop_on_interrupt())
@@ -134,6 +141,7 @@ def carry_out(
             listeners.append(stack.enter_context(TensorBoardLog(folder / "tensorboard")))
         settings = RunSettings(
             checkpoint_seconds=checkpoint_seconds,
+            begin=begin,
             on_round=lambda report: [listener(report) for listener in listeners].clear(),
             should_stop=should_stop,
         )

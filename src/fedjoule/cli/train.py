@@ -52,16 +52,18 @@ def train(
       fedjoule train fleet.toml --data-dir ~/mnist --plots pdf --out run3
     """
     with plain_errors():
-        from fedjoule.engine.folder import is_finished, require_new_folder
+        from fedjoule.engine.folder import clean_up, is_finished, require_new_folder
 
-        _require_choices(scheme, plan, out, resume, plots)
+        running.require_options(plots, checkpoint_seconds)
+        _require_choices(scheme, plan, out, resume)
         if resume is not None:
             folder = Path(resume)
             settings = running.stored_settings(folder, "train")
             chosen = running.stored_scenario(folder, scenario)
             planned = Plan.load(folder / "plan.json")
             if is_finished(folder):
-                typer.echo(f"{folder}: the run is finished")
+                clean_up(folder)
+                _report(folder, chosen.name, plots)
                 return
             data_dir, device = data_dir or settings["data_dir"], running.stored_device(device, settings)
         else:
@@ -70,9 +72,13 @@ def train(
             folder = Path(out or f"fedjoule-train-{planned.scheme}")
             require_new_folder(folder)
         task = running.prepare_task(chosen, device, data_dir)
-        if resume is None:
-            running.save_settings(folder, chosen, command="train", data_dir=data_dir, device=task.device.type)
-            planned.save(folder / "plan.json")
+
+        def begin() -> None:
+            if resume is None:
+                folder.mkdir(parents=True, exist_ok=True)
+                planned.save(folder / "plan.json")
+                running.save_settings(folder, chosen, command="train", data_dir=data_dir, device=task.device.type)
+
         running.carry_out(
             task,
             planned,
@@ -80,18 +86,18 @@ def train(
             checkpoint_seconds=checkpoint_seconds,
             resume=resume is not None,
             again=f"fedjoule train --resume {folder}",
+            begin=begin,
             tensorboard=tensorboard,
         )
         _report(folder, chosen.name, plots)
 
 
-def _require_choices(scheme: str, plan: str | None, out: str | None, resume: str | None, plots: str | None) -> None:
+def _require_choices(scheme: str, plan: str | None, out: str | None, resume: str | None) -> None:
     """Refuse options before anything is read or written."""
     if scheme not in SCHEMES:
         raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
     if resume is not None and (plan is not None or out is not None):
         raise InvalidInputError("--resume goes on in its own folder with its own plan, got --out or --plan beside it")
-    running.require_plots(plots)
 
 
 def _report(folder: Path, title: str, plots: str | None) -> None:

@@ -25,9 +25,10 @@ class Accounts:
             self._require_channels()
         if options.downlink == "charged" and (fleet is None or fleet.downlink_joules_per_bit is None):
             raise InvalidInputError("downlink = 'charged' needs downlink_joules_per_bit of every device, got none")
-        for name, known in (("energy_budget_joules", fleet), ("time_budget_seconds", fleet and fleet.seconds_per_bit)):
-            if getattr(options, name) is not None and known is None:
-                raise InvalidInputError(f"{name} needs a fleet whose costs are known, got none")
+        if options.energy_budget_joules is not None and fleet is None:
+            raise InvalidInputError("energy_budget_joules needs a fleet, got none")
+        if options.time_budget_seconds is not None:
+            self._require_times()
 
     def rows(self, task: RoundTask, uploads: Uploads, samples: IntArray, downlink_bytes: IntArray) -> RowArray:
         """Ledger rows of the round, one for each participant; ``samples`` is what each processed."""
@@ -35,7 +36,7 @@ class Accounts:
         rows["round"], rows["device"] = task.number, task.participants
         rows["delivered"], rows["local_steps"] = task.delivered, self.options.local_steps
         rows["samples"], rows["entries"] = samples, uploads.entries
-        rows["payload_bytes"], rows["payload_written"] = uploads.payload_bytes, uploads.written
+        rows["payload_bytes"], rows["payload_written"] = uploads.payload_bytes, False
         rows["downlink_bytes"] = downlink_bytes
         if self.fleet is not None:
             self._charge(self.fleet, rows)
@@ -75,6 +76,14 @@ class Accounts:
             for law, device in zip(laws, devices, strict=True)
         ]
         return np.array(draws)
+
+    def _require_times(self) -> None:
+        needed = ["seconds_per_bit", "seconds_per_step"]
+        if self.options.downlink == "charged":
+            needed.append("downlink_seconds_per_bit")
+        for name in needed:
+            if self.fleet is None or getattr(self.fleet, name) is None:
+                raise InvalidInputError(f"time_budget_seconds needs a fleet with {name} of every device, got none")
 
     def _require_channels(self) -> None:
         laws = None if self.fleet is None else self.fleet.fading

@@ -1,7 +1,7 @@
 """The state of a run in one file: safetensors with the small things as JSON in its header, never half written."""
 
 import json
-import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from fedjoule.engine.loop import Totals, TrainingLoop
 from fedjoule.engine.rounds import TrainingState
-from fedjoule.errors import InvalidInputError
-from fedjoule.ledger.files import PARTIAL_SUFFIX, sync_folder
+from fedjoule.errors import InvalidInputError, require_integer
+from fedjoule.files import whole_file
 
 CHECKPOINT_VERSION = 1
 Identity = Mapping[str, Any]
@@ -23,70 +23,105 @@ Identity = Mapping[str, Any]
 def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
     """Write weights, memories, buffers, totals and the round; random streams and channel follow from seed and round."""
     state = loop.simulator.state
-    tensors = {
-        "weights": state.weights,
-        "memories": state.memories,
-        "buffers": state.buffers,
-        "synced": torch.from_numpy(state.synced),
-        "mean_update": torch.from_numpy(state.mean_update),
-    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(state).items()}
     header = {
         "version": CHECKPOINT_VERSION,
-        "round": state.round,
-        "totals": asdict(loop.totals),
-        "last_test": [value.hex() for value in loop.last_test],
         "identity": identity,
+        "round": state.round,
+        "reason": loop.reason,
+        "last_test": [value.hex() for value in loop.last_test],
+        "totals": asdict(loop.totals),
+        "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
     }
     save_tensors(path, tensors, {"fedjoule": json.dumps(header)})
 
 
-def load_checkpoint(path: Path, identity: Identity, device: torch.device) -> tuple[TrainingState, dict[str, Any]]:
-    """State, totals and last evaluation; a checkpoint of anything else is refused and the difference named."""
+def load_checkpoint(path: Path, identity: Identity, fresh: TrainingState) -> tuple[TrainingState, dict[str, Any]]:
+    """State, and what a loop needs beside it; a checkpoint of anything else is refused and the difference named.
+
+    ``fresh`` is a state of the run that is resumed, for shapes and the device.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("fedjoule", "{}"))
-            _require_same(path, header, identity)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError, ValueError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
         raise InvalidInputError(
             f"{path}: must be a checkpoint of FedJoule, got a file that is not ({error})"
         ) from error
+    _require_same(path, header, identity)
+    _require_tensors(path, tensors, header, fresh)
+    device = fresh.weights.device
+    try:
+        rest = {
+            "totals": Totals(**header["totals"]),
+            "last_test": tuple(float.fromhex(value) for value in header["last_test"]),
+            "reason": header["reason"],
+        }
+        number = require_integer("round", header["round"], low=0, high=2**31)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{path}: the header of the checkpoint is not one that FedJoule wrote ({error})"
+        ) from error
     state = TrainingState(
-        round=header["round"],
+        round=number,
         weights=tensors["weights"].to(device),
         memories=tensors["memories"].to(device),
         buffers=tensors["buffers"].to(device),
         synced=tensors["synced"].numpy(),
         mean_update=tensors["mean_update"].numpy(),
     )
-    last_test = tuple(float.fromhex(value) for value in header["last_test"])
-    return state, {"totals": Totals(**header["totals"]), "last_test": last_test}
+    return state, rest
+
+
+def _tensors(state: TrainingState) -> dict[str, torch.Tensor]:
+    return {
+        "weights": state.weights,
+        "memories": state.memories,
+        "buffers": state.buffers,
+        "synced": torch.from_numpy(state.synced),
+        "mean_update": torch.from_numpy(state.mean_update),
+    }
+
+
+def _checksum(tensor: torch.Tensor) -> int:
+    return zlib.crc32(tensor.numpy().data.cast("B")) if tensor.numel() else 0
+
+
+def _require_tensors(
+    path: Path, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any], fresh: TrainingState
+) -> None:
+    checksums = header.get("checksums")
+    for name, like in _tensors(fresh).items():
+        found = tensors.get(name)
+        if found is None or not isinstance(checksums, dict):
+            raise InvalidInputError(f"{path}: the checkpoint must hold {name} with a checksum, got none")
+        fits = found.shape == like.shape or (name == "mean_update" and found.shape == fresh.weights.shape)
+        if not fits or found.dtype != like.dtype:
+            raise InvalidInputError(
+                f"{path}: {name} must be {like.dtype} of shape {tuple(like.shape)}, "
+                f"got {found.dtype} of shape {tuple(found.shape)}"
+            )
+        if _checksum(found) != checksums.get(name):
+            raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> None:
     """A safetensors file that appears whole or not at all."""
-    partial = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
-    try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, partial, metadata)
-        with partial.open("rb") as stream:
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
-    except SafetensorError as error:  # how the library tells of a full disk
-        partial.unlink(missing_ok=True)
-        raise OSError(f"{path}: could not be written ({error})") from error
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with whole_file(path) as stream:
+        stream.write(save(ready, metadata))
 
 
-def _require_same(path: Path, header: Mapping[str, Any], identity: Identity) -> None:
+def _require_same(path: Path, header: Any, identity: Identity) -> None:
+    if not isinstance(header, dict):
+        raise InvalidInputError(f"{path}: the header of the checkpoint must be a table, got {type(header).__name__}")
     if header.get("version") != CHECKPOINT_VERSION:
         raise InvalidInputError(
             f"{path}: the version of the checkpoint must be {CHECKPOINT_VERSION}, got {header.get('version')!r}"
         )
+    if not isinstance(header.get("identity"), dict):
+        raise InvalidInputError(f"{path}: the checkpoint must tell the identity of its run, got none")
     stored, here = _flat(header["identity"]), _flat(json.loads(json.dumps(identity)))
     for key in [*here, *stored]:
         if stored.get(key) != here.get(key):

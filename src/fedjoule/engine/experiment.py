@@ -122,7 +122,7 @@ def identity_of(task: Task, options: TrainingOptions) -> dict[str, Any]:
         "partition": [task.training.partition, task.training.dirichlet_concentration, task.training.shards_per_client],
         "architecture": task.scenario.architecture,
         "fleet": {name: _plain(getattr(fleet, name)) for name in _COSTS},
-        "fading": [None if law is None else [law.kind, law.mean_snr, law.parameter] for law in fleet.fading or ()],
+        "fading": [None if law is None else law.describe() for law in fleet.fading or ()],
         "training": options.to_dict(),
     }
 

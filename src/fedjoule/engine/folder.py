@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,27 +19,38 @@ from fedjoule.engine.simulate import Simulator
 from fedjoule.engine.stack import cross_entropy
 from fedjoule.engine.train import trained
 from fedjoule.errors import InvalidInputError
-from fedjoule.ledger.files import whole_file
+from fedjoule.files import PARTIAL_SUFFIX, remove_partials, whole_file
 from fedjoule.ledger.log import RowLog
 from fedjoule.ledger.schema import LEDGER, METRICS, RowArray
 from fedjoule.planner.plan import Plan
 
 RUN_VERSION = 1
 CHECKPOINT, PLAN, SCENARIO, RUN = "checkpoint.safetensors", "plan.json", "scenario.toml", "run.json"
+SETTINGS = "settings.json"  # how the command was called; a folder with it can be resumed
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How a run is carried out, none of which changes its results."""
+    """How a run is carried out, none of which changes its results.
+
+    ``begin`` is called once everything was checked and before anything is written.
+    """
 
     checkpoint_seconds: float = 30.0
+    begin: Callable[[], None] | None = None
     on_round: Callable[[Report], None] | None = None
     should_stop: Callable[[], bool] | None = None
 
 
 def require_new_folder(folder: Path) -> None:
-    """Refuse a folder that holds anything: results are never mixed or overwritten."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Refuse a folder that holds anything: results are never mixed or overwritten.
+
+    What a run leaves that was killed before it began, its scenario and plan without settings, does not count.
+    """
+    started = {SCENARIO, PLAN} if folder.is_dir() and not (folder / SETTINGS).exists() else set()
+    names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    foreign = {name for name in names - started if not name.endswith(PARTIAL_SUFFIX)}
+    if foreign or (folder.exists() and not folder.is_dir()):
         raise InvalidInputError(
             f"{folder}: the results folder must be new or empty, got one that is not; --resume goes on"
         )
@@ -56,13 +68,16 @@ def run_in_folder(task: Task, plan: Plan, folder: Path, settings: RunSettings, *
     """Train a plan, start or go on, and leave the results; returns what run.json says."""
     options = options_for(task, plan)
     began = time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
     simulator = Simulator(task.model, task.federation, options, loss=cross_entropy, fleet=task.scenario.fleet)
     try:
+        evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
         saver = _Checkpoints(folder, task, simulator, settings.checkpoint_seconds)
+        if settings.begin is not None:
+            settings.begin()
+        folder.mkdir(parents=True, exist_ok=True)
         loop = saver.resumed_loop() if resume and saver.path.exists() else saver.new_loop(plan, fresh=not resume)
-        loop.evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
-        loop.saver = saver
+        remove_partials(folder)
+        loop.evaluator, loop.saver = evaluator, saver
         if settings.on_round is not None:
             loop.on_round = settings.on_round
         if settings.should_stop is not None:
@@ -108,7 +123,7 @@ class _Checkpoints:
         )
 
     def resumed_loop(self) -> TrainingLoop:
-        state, rest = load_checkpoint(self.path, self.identity, self.simulator.state.weights.device)
+        state, rest = load_checkpoint(self.path, self.identity, self.simulator.state)
         self.simulator.state = state
         ledger = RowLog.resume(self.folder / LEDGER.name, LEDGER, state.round)
         metrics = RowLog.resume(self.folder / METRICS.name, METRICS, state.round)
@@ -124,10 +139,17 @@ def _finish(folder: Path, task: Task, plan: Plan, loop: TrainingLoop, reason: st
     summary = _summary(task, plan, loop, reason) | {"wall_seconds": round(time.monotonic() - began, 3)}
     with whole_file(folder / RUN) as stream:
         stream.write((json.dumps(summary, indent=1, allow_nan=False) + "\n").encode())
-    (folder / CHECKPOINT).unlink(missing_ok=True)
-    loop.ledger.remove_parts()
-    loop.metrics.remove_parts()
+    clean_up(folder)
     return summary
+
+
+def clean_up(folder: Path) -> None:
+    """Remove what only a resume needs from a finished run."""
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    for table in (LEDGER, METRICS):
+        if (folder / table.name).is_dir():
+            shutil.rmtree(folder / table.name)
+    remove_partials(folder)
 
 
 def _summary(task: Task, plan: Plan, loop: TrainingLoop, reason: str) -> dict[str, Any]:

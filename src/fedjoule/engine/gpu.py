@@ -6,12 +6,15 @@ While the GPU runs a round, threads count the bytes of the messages of the last 
 import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
+from fedjoule.arrays import IntArray
+from fedjoule.codec.sizes import float32_sizes
+from fedjoule.codec.threads import CORES
 from fedjoule.codec.update import SparseUpdate
 from fedjoule.engine.algorithm import Floats, compress, take_back
 from fedjoule.engine.graph import RecordedSteps, arithmetic
@@ -20,10 +23,10 @@ from fedjoule.engine.options import TrainingOptions
 from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
 from fedjoule.engine.stack import ClientModel, Loss
 from fedjoule.engine.streams import stream_key
-from fedjoule.engine.uploads import compressor_of, dense_bytes, is_written, message_bytes
+from fedjoule.engine.uploads import compressor_of, dense_bytes, message_bytes
 from fedjoule.errors import DivergedError, InvalidInputError
 
-_ENCODERS = 8
+_ENCODERS = min(16, CORES)
 
 
 class GpuClients:
@@ -48,34 +51,43 @@ class GpuClients:
         self._model = ClientModel(model, loss, device, precision=options.precision)
         self._seeded = seeded
         self._steps: dict[int, RecordedSteps] = {}
+        self._starts: dict[bytes, torch.Tensor] = {}
         self._encoders = ThreadPoolExecutor(_ENCODERS, "fedjoule-encode")
 
-    def run(self, state: TrainingState, task: RoundTask) -> Callable[[], Uploads]:
-        """Like the processor's, but the bytes of the messages come later, by calling the result."""
+    def run(self, state: TrainingState, task: RoundTask, meanwhile: Callable[[], None]) -> Callable[[], Uploads]:
+        """Like the processor's; ``meanwhile`` runs beside the local steps, and messages are counted in threads."""
         starts = range(0, task.participants.size, self.chunk)
         parts = [slice(start, min(start + self.chunk, task.participants.size)) for start in starts]
         mean = torch.zeros_like(state.weights)
-        outcomes: list[tuple[Progress, list[Future[tuple[int, int, bool]]]]] = []
+        trained: list[Progress] = []
+        counted: list[Future[IntArray]] = []
         buffers = []
         for part in parts:
             with arithmetic(self.options.precision):
                 updates, progress, own = self._train(state, task, part)
-            sent = self._compress(state, task, part, updates, mean, own)
-            outcomes.append((progress, sent))
+            if part.start == 0:
+                meanwhile()
+            counted += self._compress(state, task, part, updates, mean, own)
+            trained.append(progress)
             buffers.append(own)
         state.weights = state.weights - mean
         if self.options.downlink == "charged":
             state.mean_update = mean.cpu().numpy()
         if state.buffers.numel():
             state.buffers = average_buffers(torch.cat(buffers), state.buffers, task)
-        losses = np.concatenate([progress.losses.cpu().numpy() for progress, _ in outcomes], axis=1)
-        correct = np.concatenate([progress.correct.cpu().numpy() for progress, _ in outcomes], axis=1)
-        require_finite(losses, task.number, task.participants)
+        steps = torch.cat([torch.stack((one.losses, one.correct)) for one in trained], dim=2)
+        (told, finite), ready = _to_host(steps, torch.isfinite(mean).all())
+        dense = self.options.compressor in ("qsgd", "none")
 
         def uploads() -> Uploads:
-            counted = [future.result() for _, futures in outcomes for future in futures]
-            entries, sizes, written = zip(*counted, strict=True)
-            return Uploads(np.array(entries), np.array(sizes), np.array(written), losses, correct)
+            ready.synchronize()
+            losses, correct = told.numpy()
+            require_finite(losses, task.number, task.participants)
+            if not bool(finite):
+                raise DivergedError(f"training diverged: the mean update of round {task.number} is not finite")
+            sizes = [future.result() for future in counted]
+            entries = np.full(task.kept.size, mean.numel()) if dense else task.kept
+            return Uploads(entries, np.concatenate(sizes), losses, correct)
 
         return uploads
 
@@ -87,7 +99,7 @@ class GpuClients:
             steps = self._recorded(batches.numbers.shape[2])
             losses, correct = steps.run(state.weights, state.buffers, batches)
             progress = Progress(losses[:, :clients].clone(), correct[:, :clients].clone())
-            return steps.updates[:clients], progress, steps.new_buffers()[:clients]
+            return steps.updates[:clients], progress, steps.buffers[:clients].clone()
         torch.cuda.manual_seed(stream_key(self.options.seed, "model", task.number, int(task.participants[part][0])))
         local, buffers = state.weights.repeat(clients, 1), state.buffers.repeat(clients, 1)
         train = train_stack if self._stacked else train_one
@@ -114,7 +126,7 @@ class GpuClients:
         updates: torch.Tensor,
         mean: torch.Tensor,
         buffers: torch.Tensor,
-    ) -> list[Future[tuple[int, int, bool]]]:
+    ) -> list[Future[IntArray]]:
         """Lines 8 to 10 and 20 for a chunk: memories change in place, p_m g_m is added to ``mean``."""
         clients = task.participants[part]
         rows = torch.from_numpy(clients).to(updates.device)
@@ -130,12 +142,10 @@ class GpuClients:
             state.memories[rows] = memories
         shares = np.where(task.delivered[part], task.shares[part], 0.0).astype(np.float32)
         mean += torch.from_numpy(shares).to(updates.device) @ updates
-        own = buffers.cpu().numpy()
-        return [self._encoders.submit(self._count, one, own[row]) for row, one in enumerate(sent)]
+        own = buffers.cpu().numpy() if buffers.shape[1] else None
+        return self._count(sent, own)
 
-    def _top_k(
-        self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice
-    ) -> list[Callable[[], SparseUpdate]]:
+    def _top_k(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> "_Messages":
         """All rows at once; ``updates`` then holds what each client sent, dense."""
         from fedjoule.engine.topk_cuda import top_k_rows
 
@@ -145,37 +155,25 @@ class GpuClients:
         except InvalidInputError as error:
             raise DivergedError(f"an update in round {task.number} is not finite: {error}") from error
         size = updates.shape[1]
-        ends = np.cumsum(kept)
-        rows = torch.from_numpy(np.repeat(np.arange(kept.size) * size, kept)).to(updates.device)
-        flat = rows + positions
+        flat = positions + self._row_starts(kept, size)
         updates.zero_()
         updates.view(-1)[flat] = values
         lost = np.repeat(~task.delivered[part], kept)
         if lost.any() and self.options.error_feedback:
             chosen = torch.from_numpy(np.flatnonzero(lost)).to(updates.device)
             memories.view(-1)[flat[chosen]] += values[chosen]
-        host_positions, host_values, ready = self._to_host(positions, values)
+        (host_positions, host_values), ready = _to_host(positions, values)
+        return _Messages(size, kept, host_positions.numpy(), host_values.numpy(), ready)
 
-        def update(row: int) -> SparseUpdate:
-            ready.synchronize()
-            own = slice(int(ends[row] - kept[row]), int(ends[row]))
-            return SparseUpdate.trusted(size, host_positions[own], host_values[own])
+    def _row_starts(self, kept: IntArray, size: int) -> torch.Tensor:
+        """The flat position at which the row of each kept entry starts."""
+        key = kept.tobytes()
+        if key not in self._starts:
+            starts = np.repeat(np.arange(kept.size) * size, kept)
+            self._starts = {key: torch.from_numpy(starts).to(self.samples.inputs.device)}
+        return self._starts[key]
 
-        return [partial(update, row) for row in range(kept.size)]
-
-    @staticmethod
-    def _to_host(positions: torch.Tensor, values: torch.Tensor) -> tuple[np.ndarray, np.ndarray, torch.cuda.Event]:
-        """Copies in pinned memory that arrive while the GPU goes on, and the event that says when."""
-        host = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in (positions, values)]
-        for target, tensor in zip(host, (positions, values), strict=True):
-            target.copy_(tensor, non_blocking=True)
-        ready = torch.cuda.Event()
-        ready.record()
-        return host[0].numpy(), host[1].numpy(), ready
-
-    def _one_by_one(
-        self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice
-    ) -> list[Callable[[], SparseUpdate]]:
+    def _one_by_one(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> "_Messages":
         """The compressors of the processor, client by client."""
         found: list[SparseUpdate] = []
         for row in range(updates.shape[0]):
@@ -188,11 +186,21 @@ class GpuClients:
             memories[row].copy_(torch.from_numpy(left))
             updates[row].copy_(torch.from_numpy(sent.to_dense()))
             found.append(sent)
-        return [partial(_same, sent) for sent in found]
+        kept = np.array([sent.count for sent in found])
+        positions = np.concatenate([sent.positions for sent in found])
+        return _Messages(updates.shape[1], kept, positions, np.concatenate([sent.values for sent in found]), None)
 
-    def _count(self, sent: Callable[[], SparseUpdate], buffers: Floats) -> tuple[int, int, bool]:
-        update = sent()
-        return update.count, message_bytes(self.options, update) + dense_bytes(buffers), is_written(update)
+    def _count(self, messages: "_Messages", buffers: Floats | None) -> list[Future[IntArray]]:
+        """Bytes of the messages, counted in threads, some clients in each."""
+        spans = np.array_split(np.arange(messages.kept.size), min(_ENCODERS, messages.kept.size))
+
+        def count(span: IntArray) -> IntArray:
+            sizes = messages.sizes(span, self.options)
+            if buffers is not None:
+                sizes = sizes + np.array([dense_bytes(buffers[row]) for row in span])
+            return sizes
+
+        return [self._encoders.submit(count, span) for span in spans]
 
     def close(self) -> None:
         """Let the threads and the graphs go."""
@@ -200,5 +208,37 @@ class GpuClients:
         self._steps.clear()
 
 
-def _same(update: SparseUpdate) -> SparseUpdate:
-    return update
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """What clients sent, one after the other; the arrays may be read after ``ready``."""
+
+    size: int
+    kept: IntArray
+    positions: IntArray
+    values: Floats
+    ready: torch.cuda.Event | None
+
+    def sizes(self, span: IntArray, options: TrainingOptions) -> IntArray:
+        """Bytes of the messages of some clients, which are neighbours."""
+        if self.ready is not None:
+            self.ready.synchronize()
+        ends = np.cumsum(self.kept)
+        part = slice(int(ends[span[0]] - self.kept[span[0]]), int(ends[span[-1]]))
+        if options.compressor == "top-k" and options.values == "float32":
+            return float32_sizes(self.size, self.positions[part], self.values[part], self.kept[span])
+        found = []
+        for row in span:
+            own = slice(int(ends[row] - self.kept[row]), int(ends[row]))
+            update = SparseUpdate.trusted(self.size, self.positions[own], self.values[own])
+            found.append(message_bytes(options, update))
+        return np.array(found)
+
+
+def _to_host(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], torch.cuda.Event]:
+    """Copies in pinned memory that arrive while the GPU goes on, and the event that says when."""
+    host = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+    for target, tensor in zip(host, tensors, strict=True):
+        target.copy_(tensor, non_blocking=True)
+    ready = torch.cuda.Event()
+    ready.record()
+    return host, ready

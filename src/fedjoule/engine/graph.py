@@ -5,11 +5,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fedjoule.engine.algorithm import local_step
 from fedjoule.engine.local import Batches, Progress, Samples
 from fedjoule.engine.stack import ClientModel
 from fedjoule.errors import FedJouleWarning
@@ -20,7 +18,7 @@ _WARM_UP = 2
 class RecordedSteps:
     """H steps for up to ``clients`` clients and batches of up to ``batch`` samples, started by one call.
 
-    ``updates`` then holds w - v of each client. Missing clients and samples have weight zero.
+    ``updates`` then holds w - v of each client and ``buffers`` its buffers. What is missing has weight zero.
     """
 
     def __init__(
@@ -36,21 +34,16 @@ class RecordedSteps:
         """Allocate, compile and record; the first two rounds' worth of steps are run on scratch data."""
         device = samples.inputs.device
         self.model, self.samples, self.momentum, self.batch = model, samples, momentum, batch
-        # one contiguous tensor for each parameter: the kernels that change many at once need it
-        self.local = {
-            n: t.repeat(clients, *[1] * t.ndim) for n, t in model.parameters.views(model.initial_weights).items()
-        }
-        self.buffers = {
-            n: t.repeat(clients, *[1] * t.ndim) for n, t in model.buffers.views(model.initial_buffers).items()
-        }
         self.start_weights, self.start_buffers = model.initial_weights.clone(), model.initial_buffers.clone()
         self.updates = torch.empty((clients, model.parameters.size), device=device)
-        self.velocities = [torch.zeros_like(t) for t in self.local.values()] if momentum else []
+        self.buffers = torch.empty((clients, model.buffers.size), device=device)
         self.numbers = torch.zeros((steps, clients, batch), dtype=torch.int64, device=device)
         self.weights = torch.full((steps, clients, batch), 1.0 / batch, device=device)
         self.rates = torch.zeros(steps, device=device)
+        given = (self.numbers, self.weights, self.rates)
+        self._host = [torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in given]
         self.progress = Progress(*torch.empty((2, steps, clients), device=device))
-        self._gradients = self._traced(compiled)
+        self._step = self._traced(compiled)
         self._graph = self._recorded()
 
     def run(self, weights: torch.Tensor, buffers: torch.Tensor, batches: Batches) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,35 +51,51 @@ class RecordedSteps:
         rows, width = batches.numbers.shape[1:]
         self.start_weights.copy_(weights)
         self.start_buffers.copy_(buffers)
+        numbers, weights, rates = self._host
         if batches.numbers.shape != self.numbers.shape:
-            self.numbers.zero_()
-            self.weights.zero_()
-        self.numbers[:, :rows, :width].copy_(torch.from_numpy(batches.numbers), non_blocking=True)
-        self.weights[:, :rows, :width].copy_(torch.from_numpy(batches.weights), non_blocking=True)
-        self.rates.copy_(torch.from_numpy(batches.rates.astype(np.float32)), non_blocking=True)
+            numbers.zero_()
+            weights.zero_()
+        numbers[:, :rows, :width] = torch.from_numpy(batches.numbers)
+        weights[:, :rows, :width] = torch.from_numpy(batches.weights)
+        rates[:] = torch.from_numpy(batches.rates)
+        for target, source in zip((self.numbers, self.weights, self.rates), self._host, strict=True):
+            target.copy_(source, non_blocking=True)
         self._graph.replay()
         return self.progress.losses, self.progress.correct
 
-    def new_buffers(self) -> torch.Tensor:
-        """The buffers of every client, as rows."""
-        if not self.buffers:
-            return self.weights[0, :, :0]
-        return torch.cat([buffer.flatten(1) for buffer in self.buffers.values()], dim=1)
+    def _started(self) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+        """Every client at the global weights and buffers, with no velocity; one tensor for each parameter."""
+        clients = self.numbers.shape[1]
+        weights, buffers = (
+            [start.expand(clients, *start.shape).contiguous() for start in layout.views(flat).values()]
+            for layout, flat in (
+                (self.model.parameters, self.start_weights),
+                (self.model.buffers, self.start_buffers),
+            )
+        )
+        return weights, buffers, [torch.zeros_like(tensor) for tensor in weights] if self.momentum else []
 
     def _traced(self, compiled: bool) -> Callable[..., Any]:
-        """One step's gradients as a graph of plain operations, fused by torch.compile."""
-        views, statistics = self.local, self.buffers
-        names = list(statistics)
+        """One step, line 6 of the algorithm, as a graph of plain operations, fused by torch.compile."""
+        names, statistics = list(self.model.parameters.shapes), list(self.model.buffers.shapes)
+        momentum = self.momentum
 
-        def gradients(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            parameters = dict(zip(views, tensors[: len(views)], strict=True))
-            rest = tensors[len(views) :]
-            buffers = dict(zip(names, rest[: len(names)], strict=True))
-            found, losses, correct, new = self.model.gradients(parameters, buffers, *rest[len(names) :])
-            return [*found, losses, correct, *(new[name] for name in names)]
+        def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            weights, rest = tensors[: len(names)], tensors[len(names) :]
+            buffers, rest = rest[: len(statistics)], rest[len(statistics) :]
+            velocities, (*batch, rate) = rest[:-4], rest[-4:]
+            found, losses, correct, new = self.model.gradients(
+                dict(zip(names, weights, strict=True)), dict(zip(statistics, buffers, strict=True)), *batch
+            )
+            if momentum:
+                found = [momentum * v + g for v, g in zip(velocities, found, strict=True)]
+            stepped = [w - rate * g for w, g in zip(weights, found, strict=True)]
+            moving = found if momentum else []
+            return [*stepped, *(new[name] for name in statistics), *moving, losses, correct]
 
-        example = (*views.values(), *statistics.values(), *self._batch(0))
-        graph = make_fx(gradients)(*example)
+        weights, buffers, velocities = self._started()
+        example = (*weights, *buffers, *velocities, *self._batch(0), self.rates[0])
+        graph = make_fx(step)(*example)
         if not compiled:
             return graph
         with torch.no_grad():
@@ -105,23 +114,17 @@ class RecordedSteps:
 
     @torch.no_grad()
     def _all_steps(self) -> None:
-        views, statistics = self.local, self.buffers
-        for name, start in self.model.parameters.views(self.start_weights).items():
-            views[name].copy_(start.expand_as(views[name]))
-        for name, start in self.model.buffers.views(self.start_buffers).items():
-            statistics[name].copy_(start.expand_as(statistics[name]))
-        for velocity in self.velocities:
-            velocity.zero_()
+        weights, buffers, velocities = self._started()
         for step in range(len(self.rates)):
-            out = self._gradients(*views.values(), *statistics.values(), *self._batch(step))
-            gradients, rest = out[: len(views)], out[len(views) :]
-            local_step(list(views.values()), gradients, self.rates[step], self.velocities, self.momentum)
-            self.progress.losses[step], self.progress.correct[step] = rest[0], rest[1]
-            for buffer, new in zip(statistics.values(), rest[2:], strict=True):
-                buffer.copy_(new)
+            out = self._step(*weights, *buffers, *velocities, *self._batch(step), self.rates[step])
+            weights, rest = out[: len(weights)], out[len(weights) :]
+            buffers, rest = rest[: len(buffers)], rest[len(buffers) :]
+            velocities, (self.progress.losses[step], self.progress.correct[step]) = rest[:-2], rest[-2:]
         starts, targets = self.model.parameters.parts(self.start_weights), self.model.parameters.parts(self.updates)
-        for name, target in targets.items():
-            torch.sub(starts[name], views[name].flatten(1), out=target)
+        for start, target, local in zip(starts.values(), targets.values(), weights, strict=True):
+            torch.sub(start, local.flatten(1), out=target)
+        for target, buffer in zip(self.model.buffers.parts(self.buffers).values(), buffers, strict=True):
+            target.copy_(buffer.flatten(1))
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream()
@@ -131,7 +134,7 @@ class RecordedSteps:
                 self._all_steps()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._all_steps()
         return graph
 

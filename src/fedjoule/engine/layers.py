@@ -85,25 +85,25 @@ class StackedGroupNorm(nn.Module):
 class WeightedBatchNorm(nn.Module):
     """Batch normalisation whose samples have weights, and whose new running statistics are in ``updated``."""
 
-    running_mean: torch.Tensor
-    running_var: torch.Tensor
+    running_mean: torch.Tensor | None
+    running_var: torch.Tensor | None
     sample_weights: torch.Tensor | None
 
     def __init__(self, norm: nn.modules.batchnorm._BatchNorm) -> None:
         """Share parameters and statistics of ``norm``."""
         super().__init__()
         self.weight, self.bias = norm.weight, norm.bias
-        self.eps, self.momentum = norm.eps, norm.momentum
+        self.eps, self.momentum = norm.eps, 0.1 if norm.momentum is None else norm.momentum
         self.register_buffer("running_mean", norm.running_mean)
         self.register_buffer("running_var", norm.running_var)
         self.register_buffer("sample_weights", None)
         self.updated: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Normalise by the batch in training, by the running statistics otherwise."""
+        """Normalise by the batch in training and where there are no running statistics, by these otherwise."""
         axes = [0, *range(2, inputs.ndim)]
         shape = [1, -1, *[1] * (inputs.ndim - 2)]
-        if not self.training:
+        if not self.training and self.running_mean is not None and self.running_var is not None:
             mean, variance = self.running_mean, self.running_var
         else:
             mean, variance = self._batch_statistics(inputs.float(), axes, shape)
@@ -126,12 +126,11 @@ class WeightedBatchNorm(nn.Module):
             count = (self.sample_weights > 0).sum() * pixels
             mean = (inputs * weights).sum(axes) / pixels
             variance = ((inputs - mean.view(shape)).square() * weights).sum(axes) / pixels
-        share = self.momentum if self.momentum is not None else 0.1
-        unbiased = variance.detach() * count / (count - 1.0).clamp(min=1.0)
-        self.updated = (
-            torch.lerp(self.running_mean, mean.detach(), share),
-            torch.lerp(self.running_var, unbiased, share),
-        )
+        if self.training and self.running_mean is not None and self.running_var is not None:
+            before = self.updated or (self.running_mean, self.running_var)
+            unbiased = variance.detach() * count / (count - 1.0).clamp(min=1.0)
+            pairs = zip(before, (mean.detach(), unbiased), strict=True)
+            self.updated = tuple(torch.lerp(old, new, self.momentum) for old, new in pairs)  # type: ignore[assignment]
         return mean, variance
 
 
@@ -141,6 +140,8 @@ def stackable(model: nn.Module, precision: str = "float32") -> nn.Module:
 
 
 def _replaced(module: nn.Module, precision: str) -> nn.Module:
+    if module._forward_hooks or module._forward_pre_hooks:
+        return module
     if type(module) is nn.Conv2d and _is_plain(module):
         return PatchConv2d(module, precision)
     if type(module) is nn.MaxPool2d and _is_pair_pool(module):
@@ -171,4 +172,4 @@ def _is_pair_pool(pool: nn.MaxPool2d) -> bool:
 
 
 def _has_plain_statistics(norm: nn.Module) -> bool:
-    return bool(getattr(norm, "track_running_stats", False)) and getattr(norm, "momentum", None) is not None
+    return not getattr(norm, "track_running_stats", False) or getattr(norm, "momentum", None) is not None

@@ -65,6 +65,7 @@ def train_one(
     model: ClientModel, samples: Samples, batches: Batches, local: torch.Tensor, buffers: torch.Tensor, momentum: float
 ) -> Progress:
     """The same for a chunk of one client, without vmap and without padding."""
+    model.reset_counters()
     rates = batches.rates.tolist()
     views, statistics = model.parameters.views(local[0]), model.buffers.views(buffers[0])
     velocities = list(model.parameters.views(torch.zeros_like(local[0])).values()) if momentum else []

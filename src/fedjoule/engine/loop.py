@@ -80,34 +80,35 @@ class TrainingLoop:
     on_round: Callable[[Report], None] = lambda _report: None
     saver: Saver | None = None
     should_stop: Callable[[], bool] = lambda: False
+    reason: str | None = None  # to stop, once there is one; a run that was killed while it finished knows it
+    _pending: Callable[[], Outcome] | None = None
 
     def run(self) -> str:
         """Train until there is a reason to stop, and tell it."""
         options = self.simulator.options
         budgets = options.energy_budget_joules is not None or options.time_budget_seconds is not None
-        pending: Callable[[], Outcome] | None = None
-        reason = ROUNDS
-        while self.simulator.state.round < options.rounds:
-            outcome = self.simulator.start_round()
-            if pending is not None:
-                self._record(self.simulator.state.round - 1, pending(), evaluated=False)
-            number, pending = self.simulator.state.round, outcome
-            evaluated = self._is_evaluated(number)
+        while self.simulator.state.round < options.rounds and self.reason is None:
+            self._pending = self.simulator.start_round(meanwhile=self._record_pending)
+            evaluated = self._is_evaluated(self.simulator.state.round)
             stopping = self.should_stop()
             saving = self.saver is not None and (stopping or self.saver.is_due())
-            if not (evaluated or budgets or saving or stopping):
-                continue
             if evaluated:
                 self._evaluate()
-            self._record(number, pending(), evaluated)
-            pending = None
-            if saving and self.saver is not None:
-                self.saver.save(self)
-            found = self._reason_to_stop(evaluated)
-            if found is not None or stopping:
-                reason = found or INTERRUPTED
-                break
-        return reason
+            if evaluated or budgets or saving or stopping:
+                self._record_pending(evaluated)
+                self.reason = self._reason_to_stop(evaluated)
+                if saving and self.saver is not None:
+                    self.saver.save(self)
+                if stopping and self.reason is None:
+                    return INTERRUPTED
+        self._record_pending()
+        return self.reason or ROUNDS
+
+    def _record_pending(self, evaluated: bool = False) -> None:
+        """Take in the round that was run but not yet recorded; beside the next one, where nothing waits for it."""
+        if self._pending is not None:
+            outcome, self._pending = self._pending(), None
+            self._record(int(outcome.rows["round"][0]), outcome, evaluated)
 
     def _is_evaluated(self, number: int) -> bool:
         options = self.simulator.options

@@ -13,6 +13,7 @@ from fedjoule.errors import InvalidInputError, require_array, require_integer, r
 from fedjoule.planner.problem import MAX_LOCAL_STEPS
 
 MAX_ROUNDS = 10_000_000
+LARGEST_RATE = 3e38  # what float32 can hold
 PRECISIONS = ("float32", "tf32", "bf16")
 COMPRESSORS = ("top-k", "random-k", "ternary", "qsgd", "none")
 SCHEDULES = ("constant", "cosine", "step")
@@ -59,7 +60,7 @@ class TrainingOptions:
         """Refuse what no run can be."""
         require_integer("local_steps", self.local_steps, low=1, high=MAX_LOCAL_STEPS)
         require_integer("rounds", self.rounds, low=1, high=MAX_ROUNDS)
-        require_number("learning_rate", self.learning_rate, low=0.0, above=True)
+        require_number("learning_rate", self.learning_rate, low=0.0, high=LARGEST_RATE, above=True)
         require_number("decay_factor", self.decay_factor, low=0.0, above=True)
         require_number("batch_growth", self.batch_growth, low=1.0)
         require_number("failure_probability", self.failure_probability, low=0.0, high=1.0)
@@ -70,8 +71,10 @@ class TrainingOptions:
         require_array("sparsity", self.sparsity, low=1.0)
         if not 0.0 <= require_number("momentum", self.momentum, low=0.0) < 1.0:
             raise InvalidInputError(f"momentum must be at least 0 and below 1, got {self.momentum!r}")
+        if not isinstance(self.error_feedback, bool):
+            raise InvalidInputError(f"error_feedback must be true or false, got {self.error_feedback!r}")
         self._check_optional()
-        for name, allowed in _CHOICES.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InvalidInputError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         self._check_failures()
@@ -88,6 +91,8 @@ class TrainingOptions:
         for name in ("energy_budget_joules", "time_budget_seconds"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), low=0.0, above=True)
+        if not isinstance(self.decay_rounds, list | tuple):
+            raise InvalidInputError(f"decay_rounds must be a list of rounds, got {self.decay_rounds!r}")
         for number in self.decay_rounds:
             require_integer("decay_rounds", number, low=1, high=MAX_ROUNDS)
         if (self.schedule == "step") != bool(self.decay_rounds):
@@ -96,7 +101,11 @@ class TrainingOptions:
             )
 
     def _check_failures(self) -> None:
+        if not isinstance(self.failures, Mapping):
+            raise InvalidInputError(f"failures must be a mapping of rounds to sets of clients, got {self.failures!r}")
         for number, devices in self.failures.items():
+            if not isinstance(devices, Set | list | tuple):
+                raise InvalidInputError(f"failures[{number!r}] must be a set of clients, got {devices!r}")
             require_integer("failures: the round", number, low=1, high=MAX_ROUNDS)
             for device in devices:
                 require_integer(f"failures: a device of round {number}", device, low=0, high=self.clients - 1)
@@ -116,8 +125,11 @@ class TrainingOptions:
         steps = np.arange(first_step, first_step + self.local_steps)
         if self.schedule == "cosine":
             return self.learning_rate * 0.5 * (1.0 + np.cos(np.pi * steps / (self.rounds * self.local_steps)))
-        decays = [int(np.sum(steps[0] // self.local_steps >= np.array(self.decay_rounds)))]
-        return np.full(self.local_steps, self.learning_rate * self.decay_factor ** decays[0])
+        passed = sum(first_step // self.local_steps >= number for number in self.decay_rounds)
+        rate = self.learning_rate
+        for _ in range(passed):
+            rate = min(rate * self.decay_factor, LARGEST_RATE)
+        return np.full(self.local_steps, rate)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON can hold; two runs with equal ones are the same run."""
@@ -128,7 +140,7 @@ class TrainingOptions:
         return plain
 
 
-_CHOICES = {
+CHOICES = {
     "schedule": SCHEDULES,
     "compressor": COMPRESSORS,
     "values": tuple(KINDS),

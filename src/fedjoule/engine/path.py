@@ -32,7 +32,14 @@ class Path:
 
 
 def choose_path(
-    model: nn.Module, loss: Loss, samples: Samples, *, clients: int, batch: int, equal_batches: bool, cpu_cores: int
+    model: nn.Module,
+    loss: Loss,
+    samples: Samples,
+    *,
+    clients: int,
+    batch: int,
+    equal_batches: bool,
+    chunk: int | None,
 ) -> Path:
     """Check that model, loss and data fit, and say how to train them."""
     few = slice(0, min(2, len(samples.targets)))
@@ -45,12 +52,14 @@ def choose_path(
     if reason is not None:
         warnings.warn(f"clients train one by one, which is slower: {reason}", FedJouleWarning, stacklevel=3)
         return Path(stacked=False, chunk=1, seeded=seeded)
+    if chunk is not None:
+        return Path(stacked=True, chunk=min(chunk, clients), seeded=seeded)
     floats = max(1, activations * batch)
     if samples.inputs.is_cuda:
         free = torch.cuda.mem_get_info(samples.inputs.device)[0]
         chunk = int(_GPU_SHARE * free / (4 * _KEPT_COPIES * floats))
         return Path(stacked=True, chunk=max(1, min(chunk, clients)), seeded=seeded)
-    chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / cpu_cores))
+    chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / 2))  # two threads at least; more must not change a bit
     return Path(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded)
 
 
@@ -68,6 +77,8 @@ def _probe(model: nn.Module, inputs: torch.Tensor) -> tuple[int, bool, torch.Ten
     try:
         with torch.no_grad():
             outputs = probe(inputs)
+        after = torch.cuda.get_rng_state(inputs.device) if inputs.is_cuda else torch.random.get_rng_state()
+        seeded = not torch.equal(after, on_gpu)
     except Exception as error:
         reason = str(error).split("\n")[0]
         raise InvalidInputError(
@@ -76,9 +87,7 @@ def _probe(model: nn.Module, inputs: torch.Tensor) -> tuple[int, bool, torch.Ten
     finally:
         for hook in hooks:
             hook.remove()
-    after = torch.cuda.get_rng_state(inputs.device) if inputs.is_cuda else torch.random.get_rng_state()
-    seeded = not torch.equal(after, on_gpu)
-    torch.random.set_rng_state(before)
+        torch.random.set_rng_state(before)
     return sum(counts) // inputs.shape[0], seeded, outputs
 
 
@@ -87,12 +96,7 @@ def require_fit(outputs: torch.Tensor, targets: torch.Tensor, samples: Samples, 
     if not torch.is_tensor(outputs) or outputs.shape[:1] != targets.shape[:1]:
         got = tuple(outputs.shape) if torch.is_tensor(outputs) else type(outputs).__name__
         raise InvalidInputError(f"the model must give one output a sample, got {got} for {len(targets)} samples")
-    if outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point():
-        largest, classes = int(samples.targets.max()), outputs.shape[1]
-        if largest >= classes:
-            raise InvalidInputError(
-                f"the model must have an output for each label up to {largest}, got {classes} outputs"
-            )
+    _require_outputs(outputs, samples.targets)
     try:
         losses = loss(outputs.float(), targets)
     except Exception as error:
@@ -106,16 +110,35 @@ def require_fit(outputs: torch.Tensor, targets: torch.Tensor, samples: Samples, 
     return losses.ndim == 0
 
 
+def require_labels(model: nn.Module, samples: Samples) -> None:
+    """Refuse samples with labels for which the model has no output."""
+    _, _, outputs = _probe(model, samples.inputs[:2])
+    _require_outputs(outputs, samples.targets)
+
+
+def _require_outputs(outputs: torch.Tensor, targets: torch.Tensor) -> None:
+    if outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point():
+        largest, classes = int(targets.max()), outputs.shape[1]
+        if largest >= classes:
+            raise InvalidInputError(
+                f"the model must have an output for each label up to {largest}, got {classes} outputs"
+            )
+
+
 def _vectorisation_problem(model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor) -> str | None:
     """Why vmap cannot train this model, or None if it can."""
     trial = ClientModel(model, loss, inputs.device)
+    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in trial.net.modules()):
+        return "it has batch normalisation with a cumulative average or hooks"
     weights = torch.full((2, len(targets)), 1.0 / len(targets), device=inputs.device)
     parameters = trial.parameters.views(trial.initial_weights.repeat(2, 1))
     flat = trial.initial_buffers.repeat(2, 1)
     before = torch.random.get_rng_state()
+    two = (torch.stack([inputs, inputs]), torch.stack([targets, targets]), weights)
     try:
-        two = (torch.stack([inputs, inputs]), torch.stack([targets, targets]), weights)
-        trial.gradients(parameters, trial.buffers.views(flat), *two)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial.gradients(parameters, trial.buffers.views(flat), *two)
     except Exception as error:
         return "vmap cannot run the model: " + str(error).split("\n")[0][:200]
     finally:

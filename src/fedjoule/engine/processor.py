@@ -4,6 +4,7 @@ What a client computes depends neither on the number of threads nor on the threa
 """
 
 import queue
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from fedjoule.engine.options import TrainingOptions
 from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
 from fedjoule.engine.stack import ClientModel, Loss
 from fedjoule.engine.streams import stream_key
-from fedjoule.engine.uploads import compressor_of, dense_bytes, is_written, message_bytes
+from fedjoule.engine.uploads import compressor_of, dense_bytes, message_bytes
 from fedjoule.engine.workers import Workers
 from fedjoule.errors import DivergedError, InvalidInputError
 
@@ -28,7 +29,6 @@ class _Sent:
     update: SparseUpdate
     entries: int
     payload_bytes: int
-    written: bool
     buffers: torch.Tensor
 
 
@@ -54,8 +54,12 @@ class ProcessorClients:
         for _ in range(workers.threads):
             self._models.put(ClientModel(model, loss, torch.device("cpu"), precision=options.precision))
 
-    def run(self, state: TrainingState, task: RoundTask) -> Uploads:
-        """Local steps, compression and aggregation of one round; ``state`` moves on by it."""
+    def run(self, state: TrainingState, task: RoundTask, meanwhile: Callable[[], None]) -> Callable[[], Uploads]:
+        """Local steps, compression and aggregation of one round; ``state`` moves on by it, and the result is there.
+
+        ``meanwhile`` is work that need not wait for the round.
+        """
+        meanwhile()
         starts = range(0, task.participants.size, self.chunk)
         parts = [slice(start, min(start + self.chunk, task.participants.size)) for start in starts]
         outcomes = self._workers.map(lambda part: self._train(state, task, part), parts)
@@ -65,13 +69,13 @@ class ProcessorClients:
         state.mean_update = mean
         if state.buffers.numel():
             state.buffers = average_buffers(torch.stack([one.buffers for one in sent]), state.buffers, task)
-        return Uploads(
+        uploads = Uploads(
             entries=np.array([one.entries for one in sent], dtype=np.int64),
             payload_bytes=np.array([one.payload_bytes for one in sent], dtype=np.int64),
-            written=np.array([one.written for one in sent]),
             losses=np.concatenate([progress.losses.numpy() for _, progress in outcomes], axis=1),
             correct=np.concatenate([progress.correct.numpy() for _, progress in outcomes], axis=1),
         )
+        return lambda: uploads
 
     def _train(self, state: TrainingState, task: RoundTask, part: slice) -> tuple[list[_Sent], Progress]:
         clients = task.participants[part]
@@ -79,10 +83,11 @@ class ProcessorClients:
         buffers = state.buffers.repeat(clients.size, 1)
         model = self._models.get()
         try:
-            if self._seeded:
-                torch.manual_seed(stream_key(self.options.seed, "model", task.number, int(clients[0])))
-            train = train_one if self.chunk == 1 else train_stack
-            progress = train(model, self.samples, task.batches.of(part), local, buffers, self.options.momentum)
+            with torch.random.fork_rng(devices=[], enabled=self._seeded):
+                if self._seeded:
+                    torch.manual_seed(stream_key(self.options.seed, "model", task.number, int(clients[0])))
+                train = train_one if self.chunk == 1 else train_stack
+                progress = train(model, self.samples, task.batches.of(part), local, buffers, self.options.momentum)
         finally:
             self._models.put(model)
         require_finite(progress.losses.numpy(), task.number, clients)
@@ -100,11 +105,13 @@ class ProcessorClients:
             sent, left = compress(state.weights.numpy(), local.numpy(), memory, compressor)
         except InvalidInputError as error:
             raise DivergedError(f"the update of client {client} in round {task.number} is not finite") from error
+        if not np.isfinite(sent.values).all():
+            raise DivergedError(f"the update of client {client} in round {task.number} is not finite")
         total = message_bytes(self.options, sent) + dense_bytes(buffers.numpy())
         update = sent if task.delivered[row] else take_back(sent, left)
         if feedback and left is not memory:
             np.copyto(memory, left)
-        return _Sent(update, sent.count, total, is_written(sent), buffers)
+        return _Sent(update, sent.count, total, buffers)
 
     def close(self) -> None:
         """Nothing is held but the threads, which are the simulator's."""

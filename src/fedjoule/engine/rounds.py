@@ -49,7 +49,6 @@ class Uploads:
 
     entries: IntArray
     payload_bytes: IntArray
-    written: Flags
     losses: FloatArray
     correct: FloatArray
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fedjoule.arrays import IntArray
+from fedjoule.codec.frame import encoded_size
 from fedjoule.codec.threads import CORES
 from fedjoule.codec.update import SparseUpdate
 from fedjoule.engine.accounts import Accounts
@@ -16,13 +17,13 @@ from fedjoule.engine.algorithm import batch_sizes, shares
 from fedjoule.engine.evaluate import Evaluator
 from fedjoule.engine.local import Batches, Samples
 from fedjoule.engine.options import TrainingOptions
-from fedjoule.engine.path import Path, choose_path
+from fedjoule.engine.path import Path, choose_path, require_labels
 from fedjoule.engine.processor import ProcessorClients
-from fedjoule.engine.rounds import Flags, RoundTask, TrainingState, Uploads
+from fedjoule.engine.rounds import Flags, RoundTask, TrainingState
 from fedjoule.engine.sampling import draw_batches
 from fedjoule.engine.stack import ClientModel, Loss
 from fedjoule.engine.streams import stream, stream_key
-from fedjoule.engine.uploads import dense_bytes, message_bytes
+from fedjoule.engine.uploads import dense_bytes
 from fedjoule.engine.workers import Workers
 from fedjoule.errors import InvalidInputError
 from fedjoule.ledger.schema import RowArray
@@ -85,7 +86,7 @@ class Simulator:
         self._starts = np.cumsum(self.sizes) - self.sizes
         self._order = np.concatenate(federation.parts)
         self._key = stream_key(options.seed, "batches")
-        self.path = self._choose_path(model, loss, threads, chunk)
+        self.path = self._choose_path(model, loss, chunk)
         self.workers = Workers(1 if self.path.seeded else threads)
         self._clients = self._backend(model, loss, compiled)
         flat = ClientModel(model, loss, device)
@@ -99,22 +100,31 @@ class Simulator:
             synced=np.zeros(options.clients, dtype=np.int64),
         )
         self.parameters, self.buffers = flat.parameters, flat.buffers
+        self._prepared = self._task(1)
 
-    def start_round(self) -> Callable[[], Outcome]:
-        """Run the next round; the result, when called, waits for its messages to be counted."""
+    def start_round(self, meanwhile: Callable[[], None] = lambda: None) -> Callable[[], Outcome]:
+        """Run the next round; the result, when called, waits for its messages to be counted.
+
+        ``meanwhile`` is done beside the local steps where they run on a GPU.
+        """
         number = self.state.round + 1
-        task, sizes = self._task(number)
+        task, sizes = self._prepared if self._prepared[0].number == number else self._task(number)
         downlink = self._downlink_bytes(task)
-        pending = self._clients.run(self.state, task)
+
+        def beside() -> None:
+            self._prepared = self._task(number + 1)
+            meanwhile()
+
+        uploads = self._clients.run(self.state, task, beside)
         self.state.synced[task.participants] = number
         self.state.round = number
 
         def outcome() -> Outcome:
-            uploads = pending if isinstance(pending, Uploads) else pending()
+            sent = uploads()
             return Outcome(
-                rows=self.accounts.rows(task, uploads, sizes.sum(axis=0), downlink),
-                train_loss=float(uploads.losses.mean(dtype=np.float64)),
-                train_accuracy=float(uploads.correct.mean(dtype=np.float64)),
+                rows=self.accounts.rows(task, sent, sizes.sum(axis=0), downlink),
+                train_loss=float(sent.losses.mean(dtype=np.float64)),
+                train_accuracy=float(sent.correct.mean(dtype=np.float64)),
                 batch_size=int(sizes.max()),
                 learning_rate=float(task.batches.rates[-1]),
             )
@@ -122,7 +132,15 @@ class Simulator:
         return outcome
 
     def evaluator(self, model: nn.Module, loss: Loss, test: Samples) -> Evaluator:
-        """What tells loss and accuracy of ``state`` on a test set."""
+        """What tells loss and accuracy of ``state`` on a test set, which must be like the training set."""
+        train = self.federation.samples
+        for name, given, like in (("inputs", test.inputs, train.inputs), ("targets", test.targets, train.targets)):
+            if given.shape[1:] != like.shape[1:] or given.dtype != like.dtype:
+                raise InvalidInputError(
+                    f"test {name} must be {like.dtype} of shape {tuple(like.shape[1:])} like the clients', "
+                    f"got {given.dtype} of shape {tuple(given.shape[1:])}"
+                )
+        require_labels(model, test)
         return Evaluator(model, loss, test, self.workers)
 
     def close(self) -> None:
@@ -130,22 +148,19 @@ class Simulator:
         self.workers.close()
         self._clients.close()
 
-    def _choose_path(self, model: nn.Module, loss: Loss, threads: int, chunk: int | None) -> Path:
+    def _choose_path(self, model: nn.Module, loss: Loss, chunk: int | None) -> Path:
         largest = int(self.sizes.max()) if self.options.batch_size is None else self.options.batch_size
         batch = min(largest, int(self.sizes.max()))
         equal = batch <= int(self.sizes.min()) and self.options.batch_growth == 1.0
-        path = choose_path(
+        return choose_path(
             model,
             loss,
             self.federation.samples,
             clients=self.options.clients,
             batch=batch,
             equal_batches=equal,
-            cpu_cores=threads,
+            chunk=chunk,
         )
-        if chunk is None or not path.stacked:
-            return path
-        return Path(stacked=True, chunk=min(chunk, self.options.clients), seeded=path.seeded)
 
     def _backend(self, model: nn.Module, loss: Loss, compiled: bool) -> "ProcessorClients | GpuClients":
         samples, options, path = self.federation.samples, self.options, self.path
@@ -214,6 +229,6 @@ class Simulator:
         if state.mean_update.size:
             positions = np.flatnonzero(state.mean_update)
             update = SparseUpdate.trusted(state.mean_update.size, positions, state.mean_update[positions])
-            changes = min(whole, message_bytes(self.options, update) + buffers)
+            changes = min(whole, encoded_size(update) + buffers)
         holds_last = (state.synced[task.participants] == task.number - 1) & (task.number > 1)
         return np.where(holds_last, changes, whole).astype(np.int64)

@@ -71,10 +71,15 @@ class ClientModel:
         averaged = {name: b for name, b in buffers.items() if b.dtype == torch.float32}
         self.parameters, self.buffers = Layout(trained), Layout(averaged)
         self.fixed = {name: p.detach() for name, p in named.items() if name not in trained}
-        self.fixed |= {name: b for name, b in buffers.items() if name not in averaged}
+        self._counters = {name: b for name, b in buffers.items() if name not in averaged}
+        self.reset_counters()
         self.norms = {n: m for n, m in self.net.named_modules() if isinstance(m, WeightedBatchNorm)}
         self.initial_weights = self.parameters.flatten(trained).to(device)
         self.initial_buffers = self.buffers.flatten(averaged).to(device)
+
+    def reset_counters(self) -> None:
+        """Buffers that are not float32 count steps, if anything; they start anew in each round and are not sent."""
+        self.counters = {name: counter.clone() for name, counter in self._counters.items()}
 
     def outcome(
         self, parameters: Tensors, buffers: Tensors, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
@@ -82,7 +87,7 @@ class ClientModel:
         """Loss, share of right answers and new buffers of one client's batch; ``weights`` of its samples sum to one."""
         state = {f"{name}.sample_weights": weights for name in self.norms}
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            outputs = functional_call(self.net, self.fixed | parameters | buffers | state, (inputs,))
+            outputs = functional_call(self.net, self.fixed | self.counters | parameters | buffers | state, (inputs,))
         losses = self.loss(outputs.float(), targets)
         loss = losses if losses.ndim == 0 else losses @ weights
         right = right_answers(outputs, targets)

@@ -9,7 +9,7 @@ from fedjoule.errors import InvalidInputError
 
 
 class TensorBoardLog:
-    """Writes one event file into a folder; called after each round."""
+    """Writes one event file into a folder; called after each round, and only then is the file made."""
 
     def __init__(self, folder: Path) -> None:
         """Needs the package tensorboard."""
@@ -19,10 +19,12 @@ class TensorBoardLog:
             raise InvalidInputError(
                 "TensorBoard logging needs the package tensorboard, got none; pip install 'fedjoule[tensorboard]'"
             ) from error
-        self._writer = SummaryWriter(str(folder))
+        self._open = lambda: SummaryWriter(str(folder))
+        self._writer: SummaryWriter | None = None
 
     def __call__(self, report: Report) -> None:
         """Log what is known after this round."""
+        self._writer = self._writer or self._open()
         totals = report.totals
         scalars = {
             "train/loss": report.train_loss,
@@ -46,4 +48,5 @@ class TensorBoardLog:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
     ) -> None:
         """Write what is left."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()

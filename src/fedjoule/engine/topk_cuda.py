@@ -256,7 +256,7 @@ class _Selection:
         """Launch, by the graph once it was recorded."""
         if self.graph is None and record:
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # others may wait for events
                 self.launch(updates, residuals, left)
         if self.graph is None:
             self.launch(updates, residuals, left)
@@ -287,7 +287,8 @@ def top_k_rows(
         _selections.popitem(last=False)
     selection.run(*tensors, record=seen)
     positions, values = _parts(selection.output.clone())
-    for row, state in enumerate(selection.small[5].tolist()):
+    states = selection.small[5].tolist()
+    for row, state in enumerate(states if DECEIVED.value in states or HAS_NAN.value in states else []):
         part = slice(sum(counts[:row]), sum(counts[: row + 1]))
         if state == DECEIVED.value:
             positions[part], values[part] = _slow_row(left[row], counts[row])

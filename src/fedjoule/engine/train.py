@@ -73,6 +73,7 @@ def train(
     number or one a sample; the default is cross-entropy. The caller's model is not changed. Other options are those of
     ``TrainingOptions``; docs/training.md explains them all.
     """
+    _require_kinds(model, clients, fleet, plan)
     where = choose_device(device)
     samples, parts = _gather(clients, where)
     chosen = _options(
@@ -84,6 +85,8 @@ def train(
         seed=seed,
         **options,
     )
+    if chosen.target_accuracy is not None and test is None:
+        raise InvalidInputError("target_accuracy needs a test set, got none")
     criterion = loss or cross_entropy
     simulator = Simulator(model, Federation(samples, parts), chosen, loss=criterion, fleet=fleet)
     try:
@@ -113,6 +116,18 @@ def trained(model: nn.Module, simulator: Simulator) -> nn.Module:
     simulator.parameters.load(result, simulator.state.weights)
     simulator.buffers.load(result, simulator.state.buffers)
     return result.eval()
+
+
+def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any) -> None:
+    """Refuse arguments that are something else altogether."""
+    if not isinstance(model, nn.Module):
+        raise InvalidInputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if not isinstance(clients, Sequence):
+        raise InvalidInputError(f"clients must be a list of pairs (inputs, targets), got {type(clients).__name__}")
+    if not isinstance(fleet, Fleet | None):
+        raise InvalidInputError(f"fleet must be a fedjoule.Fleet, got {type(fleet).__name__}")
+    if not isinstance(plan, Plan | None):
+        raise InvalidInputError(f"plan must be a fedjoule.Plan, got {type(plan).__name__}")
 
 
 def _planned(
@@ -177,6 +192,8 @@ def _tensors(pair: Arrays, device: torch.device, name: str) -> Samples:
     targets = targets.to(torch.float32 if targets.is_floating_point() else torch.int64)
     if not bool(torch.isfinite(inputs).all()):
         raise InvalidInputError(f"{name} must have finite inputs, got NaN or infinity")
+    if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
+        raise InvalidInputError(f"{name} must have finite targets, got NaN or infinity")
     if targets.dtype == torch.int64 and int(targets.min()) < 0:
         raise InvalidInputError(f"{name} must have labels of at least 0, got {int(targets.min())}")
     return Samples(inputs.to(device), targets.to(device))

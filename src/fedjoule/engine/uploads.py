@@ -39,7 +39,7 @@ def _top_k(update: Floats, memory: Floats, *, k: int) -> tuple[SparseUpdate, Flo
 
 
 def message_bytes(options: TrainingOptions, sent: SparseUpdate) -> int:
-    """Bytes of the message that carries the update: written where it is small, else counted by ``encoded_size``."""
+    """Bytes of the message that carries the update, by ``encoded_size``."""
     if options.compressor == "qsgd":
         scale = np.float32(1.0 + compressors.qsgd_variance(options.levels))
         grid = SparseUpdate.trusted(sent.size, sent.positions, sent.values * scale)
@@ -47,11 +47,6 @@ def message_bytes(options: TrainingOptions, sent: SparseUpdate) -> int:
     if options.compressor == "ternary":
         return frame.encoded_size(sent, values="ternary")
     return frame.encoded_size(sent, values=options.values, levels=options.levels, rng=np.random.default_rng(0))
-
-
-def is_written(sent: SparseUpdate) -> bool:
-    """Whether ``message_bytes`` wrote the message to count it."""
-    return sent.count < frame.WRITTEN_BELOW
 
 
 def dense_bytes(vector: Floats) -> int:

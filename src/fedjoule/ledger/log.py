@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedjoule.errors import InvalidInputError
-from fedjoule.ledger.files import PARTIAL_SUFFIX, sync_folder
+from fedjoule.files import PARTIAL_SUFFIX, sync_folder
 from fedjoule.ledger.parquet import read_blocks, write_table
 from fedjoule.ledger.schema import RowArray, TableSchema
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedjoule.errors import InvalidInputError
-from fedjoule.ledger.files import whole_file
+from fedjoule.files import whole_file
 from fedjoule.ledger.schema import RowArray, TableSchema
 
 GROUP_ROWS = 65_536

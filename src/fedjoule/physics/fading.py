@@ -1,6 +1,7 @@
 """Channels that are drawn: the rate of one message that spans several independent fades."""
 
 import math
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,11 @@ class Fading:
     efficiency: float
     parameter: float = 0.0
     gains: FloatArray | None = None
+
+    def describe(self) -> list[object]:
+        """Everything that tells one law from another, in values that JSON can hold."""
+        gains = None if self.gains is None else zlib.crc32(self.gains.tobytes())
+        return [self.kind, self.mean_snr, self.parameter, gains]
 
     def draw_gains(self, rng: np.random.Generator, count: int) -> FloatArray:
         """Independent power gains, shape (count,)."""

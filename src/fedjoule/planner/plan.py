@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from fedjoule.arrays import FloatArray, IntArray
 from fedjoule.errors import InvalidInputError, require_array, require_integer, require_number
+from fedjoule.files import whole_file
 from fedjoule.measurements import read_text
 from fedjoule.planner.problem import MAX_LOCAL_STEPS, ControlProblem
 
@@ -71,10 +71,8 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Write JSON under a temporary name and rename it, so that no half plan is ever seen."""
-        target = Path(path)
-        partial = target.with_name(target.name + ".partial")
-        partial.write_text(plans_to_json([self]) + "\n", encoding="utf-8")
-        os.replace(partial, target)
+        with whole_file(Path(path)) as stream:
+            stream.write((plans_to_json([self]) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from fedjoule.errors import InvalidInputError
-from fedjoule.ledger.files import whole_file
+from fedjoule.files import whole_file
 from fedjoule.reports.comparison import column_titles, comparison_rows, headline, ranked, remarks
 from fedjoule.reports.curves import Look, looks
 from fedjoule.reports.page_figures import Section, sections

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedjoule.errors import InvalidInputError
-from fedjoule.ledger.files import whole_file
+from fedjoule.files import whole_file
 from fedjoule.reports import curves
 from fedjoule.reports.comparison import common_target, ranked
 from fedjoule.reports.plots import FORMATS, STYLE

@@ -45,6 +45,8 @@ def _requirement(detail: ErrorDetails, where: str) -> str:
     if kind in ("model_type", "dict_type"):
         choice = " or a list of whole numbers" if where.endswith("local_steps") else ""
         return f"must be a table{choice}"
+    if where == "training.batch_size":
+        return "must be a whole number from 1 to 10000000 or 'all'"
     if kind == "list_type" and where == "device":
         return "must be written [[device]], in double brackets"
     if kind == "too_short":
@@ -56,7 +58,7 @@ def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
     """Dotted key; a device by its name."""
     text = ""
     for i, part in enumerate(location):
-        if i and location[i - 1] in ("rounds", "local_steps") and part in _TAGS:
+        if i and location[i - 1] in ("rounds", "local_steps", "batch_size") and part in _TAGS:
             continue
         if i == 1 and location[0] == "device":
             device = data["device"][part]

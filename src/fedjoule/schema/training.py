@@ -21,7 +21,7 @@ class TrainingTable(Table):
     partition: Literal["iid", "dirichlet", "shards", "writers"] = "iid"
     dirichlet_concentration: Positive | None = None
     shards_per_client: Count | None = None
-    learning_rate: Positive | None = None
+    learning_rate: Annotated[float, Field(gt=0.0, le=3e38)] | None = None
     schedule: Literal["constant", "cosine", "step"] = "constant"
     decay_rounds: list[Count] = Field(default_factory=list)
     decay_factor: Positive = 0.1

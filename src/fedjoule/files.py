@@ -34,3 +34,9 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove what a kill left half written."""
+    for file in folder.glob(f".*{PARTIAL_SUFFIX}"):
+        file.unlink()

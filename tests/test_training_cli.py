@@ -1,0 +1,524 @@
+"""``fedjoule train`` and ``fedjoule compare``: the folder they leave, why they stop, and what they refuse.
+
+tests/test_training_scenario.py has the bad scenario files, tests/test_resume.py kills and resumes.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedjoule.datasets.load import load
+from fedjoule.engine import models
+from fedjoule.ledger.parquet import read_table
+from fedjoule.ledger.schema import LEDGER, METRICS
+from fedjoule.planner.schemes import SCHEMES
+from fedjoule.scenario import Scenario
+from tests.datasets.files import write_mnist
+from tests.reports.test_page import Reader
+from tests.test_bad_input import assert_refused, run, write
+from tests.test_training_scenario import ROUNDS, SCENARIO, trained_with
+
+DOCUMENTED = Path(__file__).parents[1] / "docs" / "ledger.md"
+TABLES = {"ledger.parquet", "metrics.parquet", "model.safetensors"}
+LEFT = "train writes the folder before it checks everything"
+
+
+def train(folder, *lines, options=(), replace=()):
+    """Train the small scenario with more lines in [training]; the results folder."""
+    text = trained_with(*lines)
+    for old, new in replace:
+        assert old in text
+        text = text.replace(old, new)
+    folder.mkdir(exist_ok=True)
+    done = run("train", write(folder, text), "--device", "cpu", "--out", folder / "out", *options)
+    assert done.exit_code == 0, done.stderr
+    return folder / "out"
+
+
+def summary_of(folder):
+    return json.loads((folder / "run.json").read_text(encoding="utf-8"))
+
+
+def metrics_of(folder):
+    return read_table(folder / "metrics.parquet", METRICS)
+
+
+def ledger_of(folder):
+    return read_table(folder / "ledger.parquet", LEDGER)
+
+
+def contents(folder):
+    """Every file below a folder with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run in which every account is used: drawn channel, charged downlink, lost uploads, a cost a sample."""
+    lines = ['channel = "drawn"', 'downlink = "charged"', "participation = 0.5", "failure_probability = 0.3"]
+    costs = ("joules_per_step = 5e-4", "joules_per_step = 5e-4\njoules_per_sample = 1e-6")
+    return train(tmp_path_factory.mktemp("trained"), *lines, replace=[costs, (ROUNDS, "rounds = 5")])
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """All schemes; two of them cannot reach the target in six rounds."""
+    folder = tmp_path_factory.mktemp("compared")
+    text = trained_with("target_accuracy = 0.6").replace(ROUNDS, "rounds = 6")
+    done = run("compare", write(folder, text), "--device", "cpu", "--out", folder / "out")
+    assert done.exit_code == 0, done.stderr
+    return folder / "out", done.stdout
+
+
+def test_train_leaves_the_documented_files(trained):
+    table = DOCUMENTED.read_text(encoding="utf-8").split("## ")[0]
+    documented = set(re.findall(r"^\| `([\w.]+)`", table, re.MULTILINE))
+    assert documented >= TABLES | {"run.json"}
+    assert documented <= {path.name for path in trained.iterdir()}
+
+
+def test_train_leaves_no_file_that_is_not_documented(trained):
+    table = DOCUMENTED.read_text(encoding="utf-8").split("## ")[0]
+    assert {path.name for path in trained.iterdir()} <= set(re.findall(r"^\| `([\w.]+)`", table, re.MULTILINE))
+
+
+def test_run_json_has_the_documented_keys(trained):
+    table = DOCUMENTED.read_text(encoding="utf-8").split("## `run.json`")[1]
+    keys = {key for line in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for key in re.findall(r"`(\w+)`", line)}
+    assert {"stop_reason", "joules", "devices"} <= keys <= set(summary_of(trained))
+
+
+def test_the_scenario_is_kept_as_it_was_read(trained):
+    assert (trained / "scenario.toml").read_bytes() == (trained.parent / "scenario.toml").read_bytes()
+
+
+def test_the_joules_of_a_run_are_the_sum_of_its_ledger_and_its_last_metrics(trained):
+    summary, ledger, last = summary_of(trained), ledger_of(trained), metrics_of(trained)[-1]
+    uplink, downlink, compute = (math.fsum(ledger[f"{kind}_joules"]) for kind in ("uplink", "downlink", "compute"))
+    assert min(uplink, downlink, compute) > 0.0
+    assert summary["radio_joules"] == pytest.approx(uplink + downlink, rel=1e-12)
+    assert summary["compute_joules"] == pytest.approx(compute, rel=1e-12)
+    assert summary["joules"] == pytest.approx(uplink + downlink + compute, rel=1e-12)
+    for name in ("joules", "radio_joules", "compute_joules", "seconds", "payload_bytes"):
+        assert summary[name] == last[f"total_{name}"]
+    assert summary["payload_bytes"] == ledger["payload_bytes"].sum()
+
+
+def test_the_ledger_charges_what_the_fleet_says(trained):
+    ledger, fleet = ledger_of(trained), Scenario.from_toml(trained / "scenario.toml").fleet
+    device, steps = ledger["device"], summary_of(trained)["local_steps"]
+    np.testing.assert_allclose(
+        ledger["planned_uplink_joules"], 8.0 * ledger["payload_bytes"] * fleet.joules_per_bit[device], rtol=1e-12
+    )
+    np.testing.assert_allclose(ledger["compute_joules"], 5e-4 * steps + 1e-6 * ledger["samples"], rtol=1e-12)
+    np.testing.assert_allclose(ledger["downlink_joules"], 8.0 * ledger["downlink_bytes"] * 1e-8, rtol=1e-12)
+    np.testing.assert_allclose(ledger["compute_seconds"], 2e-3 * steps, rtol=1e-12)
+
+
+def test_a_round_lasts_as_long_as_its_slowest_device(trained):
+    ledger, metrics = ledger_of(trained), metrics_of(trained)
+    seconds = ledger["uplink_seconds"] + ledger["downlink_seconds"] + ledger["compute_seconds"]
+    slowest = [seconds[ledger["round"] == number].max() for number in metrics["round"]]
+    np.testing.assert_allclose(metrics["round_seconds"], slowest, rtol=1e-12)
+    np.testing.assert_allclose(metrics["total_seconds"], np.cumsum(slowest), rtol=1e-12)
+
+
+def test_radio_joules_over_a_drawn_channel_are_set_against_those_of_the_average(trained):
+    ledger = ledger_of(trained)
+    assert not np.allclose(ledger["uplink_joules"], ledger["planned_uplink_joules"])
+    realised = math.fsum(ledger["uplink_joules"]) / math.fsum(ledger["planned_uplink_joules"])
+    assert summary_of(trained)["realised_over_planned_radio"] == pytest.approx(realised, rel=1e-12)
+
+
+def test_the_saved_model_has_the_accuracy_that_the_run_says(trained):
+    summary, digits = summary_of(trained), load("digits")
+    inputs = torch.from_numpy(digits.normalised(digits.test_images))
+    tensors = load_file(trained / "model.safetensors")
+    channels, height, width = digits.shape
+    model = models.build("softmax", channels=channels, height=height, width=width, classes=10, seed=1)
+    model.load_state_dict(tensors)
+    with torch.no_grad():
+        right = model.eval()(inputs).argmax(dim=1).numpy() == digits.test_labels
+    assert summary["test_accuracy"] == right.mean()
+    weight, bias = (tensor.double().numpy() for tensor in sorted(tensors.values(), key=lambda t: -t.ndim))
+    scores = inputs.numpy().reshape(len(inputs), -1) @ weight.T + bias
+    assert summary["test_accuracy"] == (scores.argmax(axis=1) == digits.test_labels).mean()
+
+
+def test_the_page_needs_nothing_from_elsewhere(trained):
+    reader = Reader((trained / "page.html").read_text(encoding="utf-8"))
+    assert [a for _, a in reader.elements if {"src", "href", "data", "action"} & set(a)] == []
+    assert len(reader.figures()) >= 3
+
+
+def test_training_twice_gives_the_same_bytes(trained, tmp_path):
+    text = (trained / "scenario.toml").read_text(encoding="utf-8")
+    assert run("train", write(tmp_path, text), "--device", "cpu", "--out", tmp_path / "out").exit_code == 0
+    for name in TABLES:
+        assert (tmp_path / "out" / name).read_bytes() == (trained / name).read_bytes()
+
+
+def test_another_seed_gives_another_run(trained, tmp_path):
+    text = (trained / "scenario.toml").read_text(encoding="utf-8").replace("[training]", "[training]\nseed = 1")
+    assert run("train", write(tmp_path, text), "--device", "cpu", "--out", tmp_path / "out").exit_code == 0
+    for name in TABLES:
+        assert (tmp_path / "out" / name).read_bytes() != (trained / name).read_bytes()
+
+
+def test_a_run_stops_at_the_first_evaluation_that_meets_the_target(tmp_path):
+    out = train(tmp_path, "target_accuracy = 0.5", "evaluate_every = 2", replace=[(ROUNDS, "rounds = 40")])
+    summary, metrics = summary_of(out), metrics_of(out)
+    met = metrics["test_accuracy"] >= 0.5
+    assert summary["stop_reason"] == "target accuracy"
+    assert summary["target_reached"] is True
+    assert met.tolist() == [False] * (metrics.size - 1) + [True]
+    assert metrics.size == summary["rounds"] == summary["rounds_to_target"] < 40
+    assert np.isnan(metrics["test_accuracy"]).tolist() == [number % 2 == 1 for number in metrics["round"]]
+    assert summary["joules_to_target"] == metrics["total_joules"][-1]
+    assert summary["seconds_to_target"] == metrics["total_seconds"][-1]
+
+
+def test_a_run_that_misses_its_target_says_so(tmp_path):
+    summary = summary_of(train(tmp_path, "target_accuracy = 1.0"))
+    assert (summary["stop_reason"], summary["rounds"], summary["target_reached"]) == ("rounds", 2, False)
+    assert [summary[f"{what}_to_target"] for what in ("rounds", "joules", "seconds")] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "column"),
+    [
+        ("energy_budget_joules = 0.025", "energy budget", "total_joules"),
+        ("time_budget_seconds = 0.025", "time budget", "total_seconds"),
+    ],
+)
+def test_a_run_stops_with_the_round_that_uses_up_its_budget(line, reason, column, tmp_path):
+    out = train(tmp_path, line, replace=[(ROUNDS, "rounds = 40")])
+    totals = metrics_of(out)[column]
+    assert summary_of(out)["stop_reason"] == reason
+    assert 2 <= totals.size < 40
+    assert totals[-2] < 0.025 <= totals[-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "factor"),
+    [("", 1), ("target_accuracy = 1.0", 4), ("energy_budget_joules = 1e9", 4), ("time_budget_seconds = 1e9", 4)],
+)
+def test_without_rounds_a_run_takes_those_of_its_plan_or_four_times_as_many_towards_an_aim(line, factor, tmp_path):
+    out = train(tmp_path, line, replace=[(ROUNDS, ""), ("tau = 20.0", "tau = 5.0")])
+    (plan,) = json.loads((out / "plan.json").read_text(encoding="utf-8"))["plans"]
+    assert plan["rounds"] > 1.0
+    assert summary_of(out)["rounds"] == math.ceil(factor * plan["rounds"])
+
+
+def test_a_plan_that_is_given_is_trained(tmp_path):
+    scenario = write(tmp_path, SCENARIO)
+    planned = run("plan", scenario, "--scheme", "fedavg", "--json").stdout
+    plan = write(tmp_path, planned, "mine.json")
+    done = run("train", scenario, "--plan", plan, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads((tmp_path / "out" / "plan.json").read_text(encoding="utf-8")) == json.loads(planned)
+    summary = summary_of(tmp_path / "out")
+    assert (summary["scheme"], summary["sparsity"]) == ("fedavg", [1.0, 1.0, 1.0, 1.0])
+    assert set(ledger_of(tmp_path / "out")["entries"]) == {650}
+
+
+def test_the_default_folder_is_named_after_the_scheme(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("train", write(tmp_path, SCENARIO), "--scheme", "dense").exit_code == 0
+    assert summary_of(tmp_path / "fedjoule-train-dense")["scheme"] == "dense"
+
+
+def test_plots_are_saved_when_asked_for(tmp_path):
+    out = train(tmp_path, options=["--plots", "png"])
+    files = sorted((out / "plots").iterdir())
+    assert len(files) >= 3
+    assert all(file.read_bytes().startswith(b"\x89PNG\r\n") for file in files)
+
+
+def test_tensorboard_gets_every_round(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    out = train(tmp_path, options=["--tensorboard"])
+    events = EventAccumulator(str(out / "tensorboard"))
+    events.Reload()
+    logged = {(one.step, one.value) for one in events.Scalars("energy/total_joules")}
+    metrics = metrics_of(out)
+    assert logged == {(int(row["round"]), float(np.float32(row["total_joules"]))) for row in metrics}
+
+
+def test_compare_ranks_the_schemes_and_ends_each_row_with_the_ratio_to_the_best(compared):
+    folder, printed = compared
+    runs = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["runs"]
+    rows = [line.split() for line in printed.splitlines()[1 : 1 + len(SCHEMES)]]
+    assert printed.splitlines()[0].endswith("x least")
+    assert [row[0] for row in rows] == [one["scheme"] for one in runs]
+    assert {one["scheme"] for one in runs} == set(SCHEMES)
+    reached = [one for one in runs if one["target_reached"]]
+    joules = [one["joules_to_target"] for one in reached]
+    assert joules == sorted(joules)
+    assert len(joules) >= 2
+    assert [row[-1] for row in rows[: len(reached)]] == [f"{value / joules[0]:.2f}" for value in joules]
+
+
+def test_a_scheme_that_misses_the_target_is_marked_and_not_hidden(compared):
+    folder, printed = compared
+    runs = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["runs"]
+    missed = [one["scheme"] for one in runs if not one["target_reached"]]
+    assert missed
+    assert [one["scheme"] for one in runs][-len(missed) :] == missed
+    for scheme in missed:
+        (row,) = (line for line in printed.splitlines() if line.startswith(scheme))
+        assert "missed: " in row
+        assert "> 6" in row
+
+
+def test_a_comparison_holds_a_results_folder_for_each_scheme_and_a_page(compared):
+    folder, _ = compared
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == set(SCHEMES)
+    for scheme in SCHEMES:
+        assert summary_of(folder / scheme)["scheme"] == scheme
+        assert {path.name for path in (folder / scheme).iterdir()} >= TABLES | {"plan.json", "scenario.toml"}
+    reader = Reader((folder / "page.html").read_text(encoding="utf-8"))
+    assert [a for _, a in reader.elements if {"src", "href", "data", "action"} & set(a)] == []
+
+
+def test_all_schemes_start_from_the_same_weights(tmp_path):
+    """A step of vanishing size leaves every scheme where it began."""
+    text = SCENARIO.replace("learning_rate = 0.1", "learning_rate = 1e-30")
+    assert run("compare", write(tmp_path, text), "--out", tmp_path / "out").exit_code == 0
+    assert len({(tmp_path / "out" / scheme / "model.safetensors").read_bytes() for scheme in SCHEMES}) == 1
+
+
+def test_a_scheme_trained_alone_gives_the_bytes_of_the_comparison(compared, tmp_path):
+    folder, _ = compared
+    scenario = write(tmp_path, (folder / "scenario.toml").read_bytes())
+    done = run("train", scenario, "--scheme", "unified", "--device", "cpu", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    for name in (*TABLES, "plan.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (folder / "unified" / name).read_bytes()
+
+
+def test_resuming_a_comparison_trains_only_what_is_not_finished(compared, tmp_path):
+    """run.json holds wall_seconds, so its bytes would change if a scheme were trained again."""
+    folder, printed = compared
+    copy = tmp_path / "copy"
+    for name, data in contents(folder).items():
+        if not name.startswith("dense/"):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes(data)
+    done = run("compare", "--resume", copy)
+    assert done.exit_code == 0, done.stderr
+    before, after = contents(folder), contents(copy)
+    changed = {name for name in before if before[name] != after.get(name)}
+    assert changed <= {"dense/run.json", "comparison.json", "page.html"}
+    assert done.stdout.splitlines()[:7] == printed.splitlines()[:7]
+
+
+def test_json_of_a_comparison_is_all_that_is_printed(tmp_path):
+    options = ["--schemes", "dense,fedavg", "--json", "--out", tmp_path / "out"]
+    done = run("compare", write(tmp_path, SCENARIO), *options)
+    assert done.exit_code == 0
+    printed = json.loads(done.stdout)
+    assert printed == json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))
+    assert [one["scheme"] for one in printed["runs"]] == ["dense", "fedavg"]
+    assert printed["runs"][0] == summary_of(tmp_path / "out" / "dense")
+
+
+def test_json_of_a_comparison_does_not_drop_the_plots(tmp_path):
+    options = ["--schemes", "dense,fedavg", "--json", "--plots", "png", "--out", tmp_path / "out"]
+    assert run("compare", write(tmp_path, SCENARIO), *options).exit_code == 0
+    assert any((tmp_path / "out" / "plots").iterdir())
+
+
+def test_a_scheme_that_diverges_is_left_out_of_the_comparison_and_the_exit_code_is_1(tmp_path):
+    """The rate explodes in round 4; fedavg has met the target before, dense has not."""
+    lines = ['schedule = "step"', "decay_rounds = [3]", "decay_factor = 3e39", "target_accuracy = 0.6"]
+    text = trained_with(*lines, "evaluate_every = 1").replace(ROUNDS, "rounds = 6")
+    options = ["--schemes", "dense,fedavg", "--out", tmp_path / "out"]
+    done = run("compare", write(tmp_path, text), *options)
+    assert done.exit_code == 1
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"warning: scheme dense is left out: .* client \d+ .* round \d", line)
+    runs = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))["runs"]
+    assert [one["scheme"] for one in runs] == ["fedavg"]
+
+
+def test_a_comparison_in_which_every_scheme_diverges_fails(tmp_path):
+    text = SCENARIO.replace("learning_rate = 0.1", "learning_rate = 1e38")
+    done = run("compare", write(tmp_path, text), "--schemes", "unified,fedavg", "--out", tmp_path / "out")
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1].startswith("error: no scheme could be trained")
+    assert not (tmp_path / "out" / "comparison.json").exists()
+
+
+def test_the_embedded_scenario_can_be_trained_without_a_download():
+    training = Scenario.embedded().training
+    assert training is not None
+    assert training.data == "digits"
+    assert training.learning_rate is not None
+
+
+# Options that are refused, before anything is written.
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--scheme", "best"], ("--scheme", "flexible", "best")),
+        (["--plots", "gif"], ("--plots", "png", "gif")),
+        (["--device", "tpu"], ("device", "cuda", "tpu")),
+        (["--plan", "nowhere.json"], ("nowhere.json", "cannot be read")),
+        (["--resume", "other"], ("--resume", "--out")),
+    ],
+)
+def test_train_refuses_options_that_it_cannot_follow(options, says, tmp_path):
+    assert_refused(run("train", write(tmp_path, SCENARIO), "--out", tmp_path / "out", *options), *says)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--schemes", "dense,best"], ("--schemes", "flexible", "best")),
+        (["--schemes", ","], ("--schemes", "flexible")),
+        (["--plots", "gif"], ("--plots", "png", "gif")),
+        (["--resume", "other"], ("--resume", "--out")),
+    ],
+)
+def test_compare_refuses_options_that_it_cannot_follow(options, says, tmp_path):
+    assert_refused(run("compare", write(tmp_path, SCENARIO), "--out", tmp_path / "out", *options), *says)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+def test_a_time_between_checkpoints_that_cannot_be_is_refused(seconds, tmp_path):
+    options = ["--checkpoint-seconds", seconds, "--out", tmp_path / "out"]
+    refusal = run("train", write(tmp_path, SCENARIO), *options)
+    assert_refused(refusal, "--checkpoint-seconds", "at least 0", seconds)
+
+
+def test_a_refused_time_between_checkpoints_leaves_no_folder(tmp_path):
+    run("train", write(tmp_path, SCENARIO), "--checkpoint-seconds", "-1", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    refusal = run("train", write(tmp_path, SCENARIO), "--device", "cuda", "--out", tmp_path / "out")
+    assert_refused(refusal, "cuda", "GPU")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_a_folder_that_holds_anything_is_refused_and_not_touched(command, tmp_path):
+    (tmp_path / "out").mkdir()
+    write(tmp_path / "out", "mine", "notes.txt")
+    refusal = run(command, write(tmp_path, SCENARIO), "--out", tmp_path / "out")
+    assert_refused(refusal, str(tmp_path / "out"), "new or empty", "--resume")
+    assert contents(tmp_path / "out") == {"notes.txt": b"mine"}
+
+
+def test_an_empty_folder_is_welcome(tmp_path):
+    (tmp_path / "out").mkdir()
+    assert run("train", write(tmp_path, SCENARIO), "--out", tmp_path / "out").exit_code == 0
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
+    file = write(tmp_path, "mine", "out")
+    assert_refused(run("train", write(tmp_path, SCENARIO), "--out", file), "new or empty")
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_that_cannot_be_made_ends_in_one_sentence(tmp_path):
+    file = write(tmp_path, "mine", "file")
+    done = run("train", write(tmp_path, SCENARIO), "--out", file / "out")
+    assert done.exit_code in (1, 2)
+    assert re.fullmatch(r"error: .*file/out.*\n", done.stderr)
+
+
+PLAN = {"scheme": "flexible", "solver": "pareto", "local_steps": 2, "rounds": 3.0, "energy_joules": 2.0}
+PLAN |= {"radio_joules": 1.0, "compute_joules": 1.0, "seconds": None, "lower_bound_joules": None, "relative_gap": None}
+
+
+@pytest.mark.parametrize("devices", [3, 5])
+def test_a_plan_for_another_number_of_devices_is_refused(devices, tmp_path):
+    text = json.dumps({"version": 1, "plans": [PLAN | {"sparsity": [4.0] * devices}]})
+    options = ["--plan", write(tmp_path, text, "plan.json"), "--out", tmp_path / "out"]
+    assert_refused(run("train", write(tmp_path, SCENARIO), *options), "plan", "4 devices", f"got {devices}")
+
+
+def test_a_refused_plan_leaves_no_folder(tmp_path):
+    text = json.dumps({"version": 1, "plans": [PLAN | {"sparsity": [4.0] * 3}]})
+    run("train", write(tmp_path, SCENARIO), "--plan", write(tmp_path, text, "plan.json"), "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# Data files.
+
+MNIST = SCENARIO.replace('"digits"', '"mnist"')
+IMAGES = "train-images-idx3-ubyte.gz"
+
+
+@pytest.fixture
+def mnist(tmp_path):
+    write_mnist(tmp_path / "data", train=40, test=20)
+    return tmp_path / "data"
+
+
+def refused_data(tmp_path, *says):
+    refusal = run("train", write(tmp_path, MNIST), "--data-dir", tmp_path / "data", "--out", tmp_path / "out")
+    assert_refused(refusal, *says)
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_files_that_are_good_are_trained_on(mnist, tmp_path):
+    done = run("train", write(tmp_path, MNIST), "--data-dir", mnist, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert summary_of(tmp_path / "out")["data"] == "mnist"
+
+
+def test_a_truncated_data_file_is_refused(mnist, tmp_path):
+    whole = (mnist / IMAGES).read_bytes()
+    (mnist / IMAGES).write_bytes(whole[: len(whole) // 2])
+    refused_data(tmp_path, IMAGES, "gzip")
+
+
+def test_a_data_file_of_another_kind_is_refused(mnist, tmp_path):
+    (mnist / IMAGES).write_bytes(b"not an image")
+    refused_data(tmp_path, IMAGES, "IDX")
+
+
+def test_a_label_out_of_range_is_refused(mnist, tmp_path):
+    labels = mnist / "train-labels-idx1-ubyte"
+    (mnist / f"{labels.name}.gz").unlink()
+    labels.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 40]) + bytes([10] * 40))
+    refused_data(tmp_path, "label", "9", "10")
+
+
+def test_images_without_as_many_labels_are_refused(mnist, tmp_path):
+    labels = mnist / "train-labels-idx1-ubyte"
+    (mnist / f"{labels.name}.gz").unlink()
+    labels.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 39]) + bytes(39))
+    refused_data(tmp_path, "39", "40")
+
+
+def test_a_data_file_that_is_missing_is_named_with_where_it_was_sought(mnist, tmp_path):
+    (mnist / IMAGES).unlink()
+    refused_data(tmp_path, IMAGES, str(mnist), "--data-dir")
+
+
+def test_a_data_folder_that_is_not_there_is_named(tmp_path):
+    refused_data(tmp_path, IMAGES, str(tmp_path / "data"))
+
+
+def test_a_partition_by_writers_needs_data_with_writers(mnist, tmp_path):
+    text = MNIST.replace("[training]", '[training]\npartition = "writers"')
+    refusal = run("train", write(tmp_path, text), "--data-dir", mnist, "--out", tmp_path / "out")
+    assert_refused(refusal, "writers", "qmnist", "mnist")
