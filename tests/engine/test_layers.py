@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 import fedjoule as fj
-from fedjoule.engine.layers import PairPool2d, PatchConv2d, StackedGroupNorm, WeightedBatchNorm, stackable
+from fedjoule.engine.layers import PatchConv2d, StackedGroupNorm, WeightedBatchNorm, stackable
+from fedjoule.engine.single import SingleModel
 from fedjoule.engine.stack import ClientModel, cross_entropy
 from fedjoule.errors import FedJouleWarning, InvalidInputError
 from tests.reference import training as reference
@@ -128,38 +129,6 @@ def test_convolutions_take_images_in_any_memory_layout(memory):
     assert_close(stackable(conv)(images), conv(images))
     turned = normal(2, 3, 4, 5).transpose(2, 3)
     assert_close(stackable(conv)(turned), conv(turned))
-
-
-@QUICK
-@given(st.integers(1, 4), st.integers(2, 9), st.integers(2, 9), st.integers(1, 3), st.booleans())
-def test_pooling_pairs_is_max_pooling_even_with_ties(channels, height, width, batch, ties):
-    images = normal(batch, channels, height, width)
-    twin = assert_same_layer(nn.MaxPool2d(2), images.round() if ties else images)
-    assert isinstance(twin, PairPool2d)
-
-
-@pytest.mark.parametrize(
-    "pool",
-    [
-        nn.MaxPool2d((2, 2)),
-        nn.MaxPool2d(3),
-        nn.MaxPool2d(2, stride=1),
-        nn.MaxPool2d(2, padding=1),
-        nn.MaxPool2d(2, ceil_mode=True),
-        nn.MaxPool2d(2, dilation=2),
-        nn.MaxPool2d((2, 1)),
-        nn.AvgPool2d(2),
-    ],
-    ids=str,
-)
-def test_other_poolings_are_what_they_were(pool):
-    assert_same_layer(pool, normal(2, 3, 7, 5))
-
-
-def test_pooling_passes_nan_on_as_pytorch_does():
-    images = normal(1, 1, 4, 4)
-    images[0, 0, 1, 1] = torch.nan
-    torch.testing.assert_close(stackable(nn.MaxPool2d(2))(images), nn.MaxPool2d(2)(images), equal_nan=True)
 
 
 @pytest.mark.parametrize("shape", [(3, 12), (3, 12, 4), (2, 12, 5, 3), (1, 12, 1, 1)], ids=str)
@@ -355,12 +324,12 @@ def test_gradients_of_a_stack_of_one_client_and_of_autograd_are_the_same(name):
     for row, count in enumerate(counts):
         own = inputs[row, :count], targets[row, :count]
         expected, loss, after = plain_gradients(module, client.parameters, flats[row], *own)
-        one, one_loss, one_correct, one_new = client.gradients_of_one(
-            {key: view[row] for key, view in views.items()},
-            {key: view[row] for key, view in statistics.items()},
-            *own,
-            shares[row, :count],
-        )
+        single = SingleModel(module, cross_entropy, CPU)
+        single.start(flats[row], buffers[row])
+        one, one_loss, one_correct = single.gradients(*own)
+        one_buffers = torch.empty_like(buffers[row])
+        single.finish(torch.empty_like(flats[row]), one_buffers)
+        one_new = client.buffers.views(one_buffers)
         assert_close(losses[row], loss)
         assert_close(one_loss, loss)
         assert_close(correct[row], one_correct)

@@ -1,12 +1,13 @@
 """Loss and accuracy of global weights on a test set."""
 
+import copy
 import math
 
 import torch
 from torch import nn
 
-from fedjoule.engine.layers import stackable
 from fedjoule.engine.local import Samples
+from fedjoule.engine.single import channels_last
 from fedjoule.engine.stack import Layout, Loss, right_answers
 from fedjoule.engine.workers import Workers
 
@@ -18,7 +19,7 @@ class Evaluator:
 
     def __init__(self, model: nn.Module, loss: Loss, test: Samples, workers: Workers) -> None:
         """Keep a copy of the model."""
-        self.net = stackable(model).to(test.inputs.device).eval()
+        self.net = channels_last(copy.deepcopy(model).to(test.inputs.device).eval())
         self.loss, self.test, self._workers = loss, test, workers
         self._parameters = Layout({n: p for n, p in self.net.named_parameters() if p.requires_grad})
         self._buffers = Layout({n: b for n, b in self.net.named_buffers() if b.dtype == torch.float32})

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from fedjoule.engine.graph import RecordedSteps, arithmetic
 from fedjoule.engine.local import Progress, Samples, train_one, train_stack
 from fedjoule.engine.options import TrainingOptions
 from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
+from fedjoule.engine.single import SingleModel
 from fedjoule.engine.stack import ClientModel, Loss
 from fedjoule.engine.streams import stream_key
 from fedjoule.engine.uploads import compressor_of, dense_bytes, message_bytes
@@ -48,7 +50,8 @@ class GpuClients:
         self.samples, self.options, self.chunk = samples, options, chunk
         self._stacked, self._compiled = stacked, compiled
         device = samples.inputs.device
-        self._model = ClientModel(model, loss, device, precision=options.precision)
+        kind = ClientModel if stacked else SingleModel
+        self._model: Any = kind(model, loss, device, precision=options.precision)
         self._seeded = seeded
         self._steps: dict[int, RecordedSteps] = {}
         self._starts: dict[bytes, torch.Tensor] = {}
@@ -102,7 +105,7 @@ class GpuClients:
             return steps.updates[:clients], progress, steps.buffers[:clients].clone()
         torch.cuda.manual_seed(stream_key(self.options.seed, "model", task.number, int(task.participants[part][0])))
         local, buffers = state.weights.repeat(clients, 1), state.buffers.repeat(clients, 1)
-        train = train_stack if self._stacked else train_one
+        train: Any = train_stack if self._stacked else train_one
         progress = train(self._model, self.samples, batches, local, buffers, self.options.momentum)
         return state.weights - local, progress, buffers
 

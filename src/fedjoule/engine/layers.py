@@ -11,8 +11,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedjoule.engine import patches
-
 
 class PatchConv2d(nn.Module):
     """``nn.Conv2d`` with a square kernel and zero padding, as patches times a matrix."""
@@ -26,8 +24,6 @@ class PatchConv2d(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """(batch, channels, height, width) to (batch, out, height, width), channels innermost in memory."""
-        if images.device.type == "cpu" and images.dtype == torch.float32:
-            return patches.convolve(images, self.weight, self.bias, self.stride, self.padding)
         if images.is_cuda:
             from fedjoule.engine import conv_cuda
 
@@ -51,16 +47,6 @@ class PatchConv2d(nn.Module):
         if self.bias is not None:
             out = out + self.bias
         return out.unflatten(0, (images.shape[0], tall, wide)).permute(0, 3, 1, 2)
-
-
-class PairPool2d(nn.Module):
-    """``nn.MaxPool2d(2)``."""
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """The largest of each 2 x 2 pixels."""
-        if images.device.type == "cpu" and images.dtype == torch.float32:
-            return patches.pool(images)
-        return functional.max_pool2d(images, 2)
 
 
 class StackedGroupNorm(nn.Module):
@@ -144,8 +130,6 @@ def _replaced(module: nn.Module, precision: str) -> nn.Module:
         return module
     if type(module) is nn.Conv2d and _is_plain(module):
         return PatchConv2d(module, precision)
-    if type(module) is nn.MaxPool2d and _is_pair_pool(module):
-        return PairPool2d()
     if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) and _has_plain_statistics(module):
         return WeightedBatchNorm(module)  # type: ignore[arg-type]
     if type(module) is nn.GroupNorm:
@@ -159,16 +143,6 @@ def _is_plain(conv: nn.Conv2d) -> bool:
     square = all(a == b for a, b in (conv.kernel_size, conv.stride)) and conv.dilation == (1, 1)
     zeros = conv.padding_mode == "zeros" and not isinstance(conv.padding, str) and len(set(conv.padding)) == 1
     return square and zeros and conv.groups == 1
-
-
-def _is_pair_pool(pool: nn.MaxPool2d) -> bool:
-    def is_pair(value: object) -> bool:
-        return value in (2, (2, 2))
-
-    plain = pool.padding in (0, (0, 0)) and pool.dilation in (1, (1, 1))
-    return (
-        is_pair(pool.kernel_size) and is_pair(pool.stride) and plain and not pool.ceil_mode and not pool.return_indices
-    )
 
 
 def _has_plain_statistics(norm: nn.Module) -> bool:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fedjoule.arrays import FloatArray, IntArray
 from fedjoule.engine.algorithm import local_step
+from fedjoule.engine.single import SingleModel
 from fedjoule.engine.stack import ClientModel
 
 
@@ -62,23 +63,18 @@ def train_stack(
 
 
 def train_one(
-    model: ClientModel, samples: Samples, batches: Batches, local: torch.Tensor, buffers: torch.Tensor, momentum: float
+    model: SingleModel, samples: Samples, batches: Batches, local: torch.Tensor, buffers: torch.Tensor, momentum: float
 ) -> Progress:
     """The same for a chunk of one client, without vmap and without padding."""
-    model.reset_counters()
-    rates = batches.rates.tolist()
-    views, statistics = model.parameters.views(local[0]), model.buffers.views(buffers[0])
-    velocities = list(model.parameters.views(torch.zeros_like(local[0])).values()) if momentum else []
-    progress = Progress(*torch.empty((2, len(rates), 1), device=local.device))
-    for step, rate in enumerate(rates):
-        weights = batches.weights[step, 0]
-        used = weights > 0.0
+    model.start(local[0], buffers[0])
+    velocities = [torch.zeros_like(p) for p in model.parameters] if momentum else []
+    progress = Progress(*torch.empty((2, len(batches.rates), 1), device=local.device))
+    for step, rate in enumerate(batches.rates.tolist()):
+        used = batches.weights[step, 0] > 0.0
         numbers = torch.from_numpy(batches.numbers[step, 0][used]).to(local.device)
-        inputs, targets = samples.inputs[numbers], samples.targets[numbers]
-        shares = torch.from_numpy(weights[used]).to(local.device)
-        gradients, loss, correct, new = model.gradients_of_one(views, statistics, inputs, targets, shares)
-        local_step(list(views.values()), gradients, rate, velocities, momentum)
-        for name, buffer in statistics.items():
-            buffer.copy_(new[name])
+        gradients, loss, correct = model.gradients(samples.inputs[numbers], samples.targets[numbers])
+        with torch.no_grad():
+            local_step(list(model.parameters), gradients, rate, velocities, momentum)
         progress.losses[step, 0], progress.correct[step, 0] = loss, correct
+    model.finish(local[0], buffers[0])
     return progress

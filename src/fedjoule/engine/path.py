@@ -12,7 +12,7 @@ from fedjoule.engine.local import Samples
 from fedjoule.engine.stack import ClientModel, Loss
 from fedjoule.errors import FedJouleWarning, InvalidInputError
 
-_CACHED_FLOATS = 1 << 20  # activations of a chunk should stay in the cache of a core
+_CACHED_FLOATS = 1 << 20  # activations of a chunk on a processor; a single client with more trains alone
 _GPU_SHARE = 0.5  # of free memory that activations may take
 _KEPT_COPIES = 6  # of each activation that live at once: patches, gradients, what backward keeps
 

@@ -6,6 +6,7 @@ What a client computes depends neither on the number of threads nor on the threa
 import queue
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from fedjoule.engine.local import Progress, Samples, train_one, train_stack
 from fedjoule.engine.memory import keep_freed_memory
 from fedjoule.engine.options import TrainingOptions
 from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
+from fedjoule.engine.single import SingleModel
 from fedjoule.engine.stack import ClientModel, Loss
 from fedjoule.engine.streams import stream_key
 from fedjoule.engine.uploads import compressor_of, dense_bytes, message_bytes
@@ -50,9 +52,10 @@ class ProcessorClients:
         keep_freed_memory()
         self.samples, self.options, self.chunk = samples, options, chunk
         self._workers, self._seeded = workers, seeded
-        self._models: queue.SimpleQueue[ClientModel] = queue.SimpleQueue()
+        self._models: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        kind = SingleModel if chunk == 1 else ClientModel
         for _ in range(workers.threads):
-            self._models.put(ClientModel(model, loss, torch.device("cpu"), precision=options.precision))
+            self._models.put(kind(model, loss, torch.device("cpu"), precision=options.precision))
 
     def run(self, state: TrainingState, task: RoundTask, meanwhile: Callable[[], None]) -> Callable[[], Uploads]:
         """Local steps, compression and aggregation of one round; ``state`` moves on by it, and the result is there.
@@ -86,8 +89,10 @@ class ProcessorClients:
             with torch.random.fork_rng(devices=[], enabled=self._seeded):
                 if self._seeded:
                     torch.manual_seed(stream_key(self.options.seed, "model", task.number, int(clients[0])))
-                train = train_one if self.chunk == 1 else train_stack
-                progress = train(model, self.samples, task.batches.of(part), local, buffers, self.options.momentum)
+                train: Any = train_one if self.chunk == 1 else train_stack
+                progress: Progress = train(
+                    model, self.samples, task.batches.of(part), local, buffers, self.options.momentum
+                )
         finally:
             self._models.put(model)
         require_finite(progress.losses.numpy(), task.number, clients)

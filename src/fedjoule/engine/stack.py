@@ -51,8 +51,19 @@ class Layout:
         return torch.cat([tensors[name].detach().reshape(-1) for name in self.shapes])
 
 
+def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that training changes, by name; there must be some, and all must be float32."""
+    trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
+    if not trained:
+        raise InvalidInputError("the model must have at least one parameter that requires a gradient, got none")
+    for name, parameter in trained.items():
+        if parameter.dtype != torch.float32:
+            raise InvalidInputError(f"model parameters must be float32, got {parameter.dtype} for {name}")
+    return trained
+
+
 class ClientModel:
-    """A model as a function of flat parameters and buffers, for one client or a stack of them."""
+    """A model as a function of the parameters and buffers of a stack of clients."""
 
     def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, precision: str = "float32") -> None:
         """Keep a copy with stackable layers; the caller's model is not changed."""
@@ -61,25 +72,15 @@ class ClientModel:
         self.loss = loss
         self.device = device
         named = dict(self.net.named_parameters())
-        for name, parameter in named.items():
-            if parameter.requires_grad and parameter.dtype != torch.float32:
-                raise InvalidInputError(f"model parameters must be float32, got {parameter.dtype} for {name}")
-        trained = {name: p for name, p in named.items() if p.requires_grad}
-        if not trained:
-            raise InvalidInputError("the model must have at least one parameter that requires a gradient, got none")
+        trained = require_trainable(self.net)
         buffers = dict(self.net.named_buffers())
         averaged = {name: b for name, b in buffers.items() if b.dtype == torch.float32}
         self.parameters, self.buffers = Layout(trained), Layout(averaged)
         self.fixed = {name: p.detach() for name, p in named.items() if name not in trained}
-        self._counters = {name: b for name, b in buffers.items() if name not in averaged}
-        self.reset_counters()
+        self.fixed |= {name: b for name, b in buffers.items() if name not in averaged}
         self.norms = {n: m for n, m in self.net.named_modules() if isinstance(m, WeightedBatchNorm)}
         self.initial_weights = self.parameters.flatten(trained).to(device)
         self.initial_buffers = self.buffers.flatten(averaged).to(device)
-
-    def reset_counters(self) -> None:
-        """Buffers that are not float32 count steps, if anything; they start anew in each round and are not sent."""
-        self.counters = {name: counter.clone() for name, counter in self._counters.items()}
 
     def outcome(
         self, parameters: Tensors, buffers: Tensors, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
@@ -87,7 +88,7 @@ class ClientModel:
         """Loss, share of right answers and new buffers of one client's batch; ``weights`` of its samples sum to one."""
         state = {f"{name}.sample_weights": weights for name in self.norms}
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            outputs = functional_call(self.net, self.fixed | self.counters | parameters | buffers | state, (inputs,))
+            outputs = functional_call(self.net, self.fixed | parameters | buffers | state, (inputs,))
         losses = self.loss(outputs.float(), targets)
         loss = losses if losses.ndim == 0 else losses @ weights
         right = right_answers(outputs, targets)
@@ -112,17 +113,6 @@ class ClientModel:
             losses, correct, new_buffers = stacked(leaves, buffers, inputs, targets, weights)
             gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
         return self._filled(gradients, leaves), losses.detach(), correct, _detached(new_buffers)
-
-    def gradients_of_one(
-        self, parameters: Tensors, buffers: Tensors, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
-    ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, Tensors]:
-        """The same for one client, without vmap: any module will do."""
-        leaves = {name: tensor.detach().requires_grad_() for name, tensor in parameters.items()}
-        own = {name: tensor.clone() for name, tensor in buffers.items()}
-        with torch.enable_grad():
-            loss, correct, new_buffers = self.outcome(leaves, own, inputs, targets, weights)
-            gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        return self._filled(gradients, leaves), loss.detach(), correct, _detached(new_buffers)
 
     @staticmethod
     def _filled(gradients: Sequence[torch.Tensor | None], leaves: Tensors) -> list[torch.Tensor]:
