@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--local-steps", type=int, default=5)
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--variant", choices=VARIANTS, action="append", help="only these; default all")
     parser.add_argument("--json")
     given = parser.parse_args()
     data = load("digits" if given.quick else "mnist", given.data_dir)
@@ -62,16 +63,18 @@ def main() -> None:
     machine = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
     print(f"{architecture} on {data.name}, {given.clients} clients, H = {given.local_steps}, batch 32, IID, step size")
     print(f"{given.learning_rate}, {rounds} rounds, seeds 0 to {given.seeds - 1}; {machine}; commit {git_commit()}")
-    results: dict[str, list[list[tuple[int, float]]]] = {name: [] for name in VARIANTS}
+    chosen = given.variant or list(VARIANTS)
+    results: dict[str, list[list[tuple[int, float]]]] = {name: [] for name in chosen}
     began = time.perf_counter()
     for seed in range(given.seeds):
         given.seed = seed
-        for name, (sparsity, feedback) in VARIANTS.items():
+        for name in chosen:
+            sparsity, feedback = VARIANTS[name]
             results[name].append(run(data, architecture, rounds, sparsity, feedback, given))
-    header = ["round", *(f"{name}, test %" for name in VARIANTS)]
+    header = ["round", *(f"{name}, test %" for name in chosen)]
     rows = []
-    for place, (number, _) in enumerate(results["dense"][0]):
-        cells = [np.array([100.0 * one[place][1] for one in results[name]]) for name in VARIANTS]
+    for place, (number, _) in enumerate(results[chosen[0]][0]):
+        cells = [np.array([100.0 * one[place][1] for one in results[name]]) for name in chosen]
         rows.append([str(number), *(f"{cell.mean():.2f} ({cell.min():.2f} to {cell.max():.2f})" for cell in cells)])
     print_table(header, rows)
     print(f"wall time {time.perf_counter() - began:.0f} s")

@@ -16,7 +16,7 @@ from fedjoule.codec.rans import VALUE_SCALE, VALUE_SYMBOLS, encode_gaps, encode_
 _BLOCK_BITS = 8.0 * BLOCK_BYTES
 _FRAME_BYTES = 8  # magic, version, flags and checksum
 _PLAIN_BYTES = 3  # of a float32 beside its modelled byte
-_ESTIMATE_FROM = 1 << 13  # entries from which sizes are estimated, within 0.1 %
+_ESTIMATE_FROM = 1 << 11  # entries from which sizes are estimated, within 0.1 %
 
 
 def float32_sizes(size: int, positions: IntArray, values: NDArray[np.float32], counts: IntArray) -> IntArray:

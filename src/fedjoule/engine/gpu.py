@@ -20,6 +20,7 @@ from fedjoule.codec.update import SparseUpdate
 from fedjoule.engine.algorithm import Floats, compress, take_back
 from fedjoule.engine.graph import RecordedSteps, arithmetic
 from fedjoule.engine.local import Progress, Samples, train_one, train_stack
+from fedjoule.engine.memory import keep_freed_memory
 from fedjoule.engine.options import TrainingOptions
 from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
 from fedjoule.engine.single import SingleModel
@@ -28,7 +29,7 @@ from fedjoule.engine.streams import stream_key
 from fedjoule.engine.uploads import compressor_of, dense_bytes, message_bytes
 from fedjoule.errors import DivergedError, InvalidInputError
 
-_ENCODERS = min(16, CORES)
+_ENCODERS = max(1, min(8, CORES // 2))
 
 
 class GpuClients:
@@ -47,6 +48,7 @@ class GpuClients:
         compiled: bool,
     ) -> None:
         """Nothing is compiled before the first round."""
+        keep_freed_memory()
         self.samples, self.options, self.chunk = samples, options, chunk
         self._stacked, self._compiled = stacked, compiled
         device = samples.inputs.device
@@ -242,6 +244,6 @@ def _to_host(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], torch.cuda.Eve
     host = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
     for target, tensor in zip(host, tensors, strict=True):
         target.copy_(tensor, non_blocking=True)
-    ready = torch.cuda.Event()
+    ready = torch.cuda.Event(blocking=True)  # threads that wait by spinning would starve the one that feeds the GPU
     ready.record()
     return host, ready

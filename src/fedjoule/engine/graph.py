@@ -101,7 +101,9 @@ class RecordedSteps:
         with torch.no_grad():
             fused = torch.compile(graph, dynamic=False, fullgraph=True)
             try:
-                fused(*example)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # the compiler's own affairs
+                    fused(*example)
             except Exception as error:
                 reason = str(error).split("\n")[0]
                 warnings.warn(f"the model is not compiled, which is slower: {reason}", FedJouleWarning, stacklevel=2)
