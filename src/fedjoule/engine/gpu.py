@@ -57,6 +57,7 @@ class GpuClients:
         self._seeded = seeded
         self._steps: dict[int, RecordedSteps] = {}
         self._starts: dict[bytes, torch.Tensor] = {}
+        self._shares: dict[bytes, torch.Tensor] = {}
         self._encoders = ThreadPoolExecutor(_ENCODERS, "fedjoule-encode")
 
     def run(self, state: TrainingState, task: RoundTask, meanwhile: Callable[[], None]) -> Callable[[], Uploads]:
@@ -134,19 +135,19 @@ class GpuClients:
     ) -> list[Future[IntArray]]:
         """Lines 8 to 10 and 20 for a chunk: memories change in place, p_m g_m is added to ``mean``."""
         clients = task.participants[part]
-        rows = torch.from_numpy(clients).to(updates.device)
-        whole = clients.size == int(clients[-1]) - int(clients[0]) + 1
+        neighbours = clients.size == int(clients[-1]) - int(clients[0]) + 1
         if not self.options.error_feedback:
             memories = torch.zeros_like(updates)
+        elif neighbours:  # a view, and nothing to send to the GPU, which would wait for its local steps
+            memories = state.memories[int(clients[0]) : int(clients[-1]) + 1]
         else:
-            memories = state.memories[int(clients[0]) : int(clients[-1]) + 1] if whole else state.memories[rows]
+            memories = state.memories[torch.from_numpy(clients).to(updates.device)]
         plain = self.options.compressor == "top-k" and self.options.values == "float32"
         send = self._top_k if plain else self._one_by_one
         sent = send(updates, memories, task, part)
-        if self.options.error_feedback and not whole:
-            state.memories[rows] = memories
-        shares = np.where(task.delivered[part], task.shares[part], 0.0).astype(np.float32)
-        mean += torch.from_numpy(shares).to(updates.device) @ updates
+        if self.options.error_feedback and not neighbours:
+            state.memories[torch.from_numpy(clients).to(updates.device)] = memories
+        mean += self._on_device(np.where(task.delivered[part], task.shares[part], 0.0).astype(np.float32)) @ updates
         own = buffers.cpu().numpy() if buffers.shape[1] else None
         return self._count(sent, own)
 
@@ -177,6 +178,13 @@ class GpuClients:
             starts = np.repeat(np.arange(kept.size) * size, kept)
             self._starts = {key: torch.from_numpy(starts).to(self.samples.inputs.device)}
         return self._starts[key]
+
+    def _on_device(self, shares: Floats) -> torch.Tensor:
+        """The shares of a chunk on the GPU; they seldom change from round to round."""
+        key = shares.tobytes()
+        if key not in self._shares:
+            self._shares = {key: torch.from_numpy(shares).to(self.samples.inputs.device)}
+        return self._shares[key]
 
     def _one_by_one(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> "_Messages":
         """The compressors of the processor, client by client."""
