@@ -29,7 +29,7 @@ EVALUATE_STEPS = 10  # resolution of the count
 
 
 def rounds_to_target(task, options) -> int | None:
-    simulator = Simulator(task.model, task.federation, options, loss=cross_entropy)
+    simulator = Simulator(task.model, task.federation, options, loss=cross_entropy, fleet=task.scenario.fleet)
     try:
         evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
         loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))

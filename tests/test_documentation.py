@@ -1,6 +1,7 @@
 """What the documentation shows is what the code does."""
 
 import contextlib
+import importlib
 import io
 import re
 from pathlib import Path
@@ -11,13 +12,13 @@ from typer.testing import CliRunner
 
 import fedjoule as fj
 from fedjoule.cli import app
-from fedjoule.convergence.fit import ROUNDS_COLUMNS
+from fedjoule.convergence.fit import ROUNDS_COLUMNS, PilotRuns, fit_power_law_rounds
 from fedjoule.datasets.load import DATASETS
 from fedjoule.engine.models import build, parameter_count
 from fedjoule.engine.options import CHOICES, TrainingOptions
 from fedjoule.physics.gpu import GPU_COLUMNS
 from fedjoule.planner import benders
-from fedjoule.scenario import ARCHITECTURES
+from fedjoule.scenario import ARCHITECTURES, Scenario
 from fedjoule.schema.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
@@ -136,3 +137,26 @@ def test_links_between_pages_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_pilot_example_writes_what_calibrate_reads(tmp_path, monkeypatch, capsys):
+    text = (
+        Scenario.embedded()
+        .text.replace('"cnn"', '"softmax"')
+        .replace("target_accuracy = 0.95", "target_accuracy = 0.7")
+    )
+    (tmp_path / "scenario.toml").write_text(text)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    pilots = importlib.import_module("pilot_runs")
+    monkeypatch.setattr(pilots, "SPARSITIES", (1.0, 4.0, 16.0))
+    monkeypatch.setattr(pilots, "LOCAL_STEPS", (1, 2, 4))
+    pilots.main(str(tmp_path / "scenario.toml"), str(tmp_path / "runs.csv"))
+    assert PilotRuns.from_csv(tmp_path / "runs.csv").rounds.size == 9
+    assert "target not reached" not in capsys.readouterr().err
+
+
+def test_the_rounds_of_the_embedded_scenario_are_the_fit_to_its_pilot_runs():
+    fitted = fit_power_law_rounds(PilotRuns.from_csv(ROOT / "examples" / "pilot-runs-digits.csv")).model
+    embedded = Scenario.embedded().rounds
+    for name in ("tau", "c", "a", "q"):
+        assert getattr(embedded, name) == pytest.approx(getattr(fitted, name), rel=2e-3)
