@@ -14,7 +14,6 @@ import importlib.util
 import io
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -22,16 +21,14 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from report import duration, git_commit, package_version, print_table, processor
+from report import describe_run, duration, print_table
 
-import fedjoule as fj
 from fedjoule import codec
 from fedjoule.codec import SparseUpdate
 from fedjoule.codec import positions as pos
@@ -680,27 +677,11 @@ def has_gpu() -> bool:
     return torch is not None and bool(torch.cuda.is_available())
 
 
-def describe_run(options: argparse.Namespace, cores: int) -> Record:
+def about_run(options: argparse.Namespace, cores: int) -> Record:
     quick = " --quick" if options.quick else ""
-    return {
-        "command": f"python benchmarks/codec.py{quick} --updates {options.updates.name} --seed {options.seed}",
-        "seed": options.seed,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git_commit": git_commit(),
-        "machine": {
-            "platform": platform.platform(),
-            "processor": processor(),
-            "cpu_count": os.cpu_count(),
-            "cores_used": cores,
-            "gpu": torch.cuda.get_device_name() if has_gpu() else None,
-            "load_average": os.getloadavg()[0],
-        },
-        "packages": {
-            "python": platform.python_version(),
-            "fedjoule": fj.__version__,
-            **{name: package_version(name) for name in ("numpy", "numba", "torch", "triton")},
-        },
-    }
+    command = f"python benchmarks/codec.py{quick} --updates {options.updates.name} --seed {options.seed}"
+    gpu = torch.cuda.get_device_name() if has_gpu() else None
+    return describe_run(command, options.seed, cores, ("numpy", "numba", "torch", "triton"), gpu)
 
 
 def print_run(about: Record) -> None:
@@ -735,7 +716,7 @@ def measure_speeds(options: argparse.Namespace) -> tuple[list[Record], Record | 
 
 
 def run(options: argparse.Namespace, cores: int) -> Record:
-    about = describe_run(options, cores)
+    about = about_run(options, cores)
     print_run(about)
     uniform, real = measure_sizes(options)
     speed, aggregation = measure_speeds(options)

@@ -12,7 +12,6 @@ import itertools
 import json
 import math
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -20,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +26,7 @@ from typing import Any, TypeVar
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # on vectors this short, waiting BLAS threads slow SciPy down severalfold
 
 import numpy as np
-from report import duration, git_commit, package_version, print_table, processor
+from report import describe_run, duration, print_table
 
 import fedjoule as fj
 from fedjoule.arrays import FloatArray
@@ -561,30 +559,14 @@ def keep_to_cores(cores: int) -> int:
     return len(chosen)
 
 
-def describe_run(options: argparse.Namespace, cores: int) -> Record:
+def about_run(options: argparse.Namespace, cores: int) -> Record:
     quick = " --quick" if options.quick else ""
-    return {
-        "command": f"python benchmarks/planner.py{quick} --scip-seconds {options.scip_seconds:g} --seed {options.seed}",
-        "seed": options.seed,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git_commit": git_commit(),
-        "machine": {
-            "platform": platform.platform(),
-            "processor": processor(),
-            "cpu_count": os.cpu_count(),
-            "cores_used": cores,
-            "load_average": os.getloadavg()[0],
-        },
-        "packages": {
-            "python": platform.python_version(),
-            "fedjoule": fj.__version__,
-            **{name: package_version(name) for name in ("numpy", "scipy", "pyscipopt")},
-        },
-    }
+    command = f"python benchmarks/planner.py{quick} --scip-seconds {options.scip_seconds:g} --seed {options.seed}"
+    return describe_run(command, options.seed, cores, ("numpy", "scipy", "pyscipopt"))
 
 
 def run(options: argparse.Namespace, cores: int) -> Record:
-    about = describe_run(options, cores)
+    about = about_run(options, cores)
     machine, packages = about["machine"], about["packages"]
     print(f"FedJoule planner: {about['command']}")
     print(f"{machine['processor']}, {cores} of {machine['cpu_count']} cores, {machine['platform']}")

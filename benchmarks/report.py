@@ -1,10 +1,17 @@
 """What every benchmark prints: the machine it ran on, and tables."""
 
 import importlib.metadata
+import os
 import platform
 import subprocess
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import fedjoule as fj
+
+Record = dict[str, Any]
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
@@ -15,6 +22,28 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], text_colum
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         print("  " + "  ".join(cells).rstrip())
+
+
+def describe_run(command: str, seed: int, cores: int, packages: Sequence[str], gpu: str | None = None) -> Record:
+    return {
+        "command": command,
+        "seed": seed,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "git_commit": git_commit(),
+        "machine": {
+            "platform": platform.platform(),
+            "processor": processor(),
+            "cpu_count": os.cpu_count(),
+            "cores_used": cores,
+            "gpu": gpu,
+            "load_average": os.getloadavg()[0],
+        },
+        "packages": {
+            "python": platform.python_version(),
+            "fedjoule": fj.__version__,
+            **{name: package_version(name) for name in packages},
+        },
+    }
 
 
 def package_version(name: str) -> str | None:

@@ -13,22 +13,18 @@ import importlib
 import importlib.util
 import json
 import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from report import duration, git_commit, package_version, print_table, processor
+from report import describe_run, duration, print_table
 from rivals.limits import work_of_step
 from rivals.task import SHAPES, Record, Task
 from rivals.turns import Contestant, ContestantError, Server
-
-import fedjoule as fj
 
 OURS, STEPS, LOOP, LIMITS = "FedJoule", "its local steps", "loop", "limits"
 MODULES = {OURS: "simulated", LOOP: "loop", "Flower": "flower", "pfl": "apple_pfl", LIMITS: "limits"}
@@ -356,29 +352,13 @@ def keep_to_cores(count: int) -> int:
     return len(allowed)
 
 
-def describe_run(options: argparse.Namespace, device: str, cores: int) -> Record:
+def about_run(options: argparse.Namespace, device: str, cores: int) -> Record:
     quick = " --quick" if options.quick else ""
     models, clients = " ".join(options.models), " ".join(map(str, options.clients))
     command = f"python benchmarks/simulator.py --device {device}{quick} --models {models} --clients {clients}"
-    return {
-        "command": f"{command} --seed {options.seed}",
-        "seed": options.seed,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git_commit": git_commit(),
-        "machine": {
-            "platform": platform.platform(),
-            "processor": processor(),
-            "cpu_count": os.cpu_count(),
-            "cores_used": cores,
-            "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
-            "load_average": os.getloadavg()[0],
-        },
-        "packages": {
-            "python": platform.python_version(),
-            "fedjoule": fj.__version__,
-            **{name: package_version(name) for name in ("numpy", "numba", "torch", "triton", "flwr", "ray", "pfl")},
-        },
-    }
+    gpu = torch.cuda.get_device_name() if device == "cuda" else None
+    packages = ("numpy", "numba", "torch", "triton", "flwr", "ray", "pfl")
+    return describe_run(f"{command} --seed {options.seed}", options.seed, cores, packages, gpu)
 
 
 def print_run(about: Record) -> None:
@@ -396,7 +376,7 @@ def print_run(about: Record) -> None:
 def run(options: argparse.Namespace, device: str) -> Record:
     start = time.perf_counter()
     cores = keep_to_cores(CORES if device == "cpu" else os.cpu_count() or 1)
-    about = describe_run(options, device, cores)
+    about = about_run(options, device, cores)
     print_run(about)
     pace = Pace(2, 0.1) if options.quick else Pace(5, 1.0 if device == "cpu" else 0.3)
     groups = plans_of(device, options.models, options.clients, options.seed)

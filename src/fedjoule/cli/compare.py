@@ -20,7 +20,7 @@ from fedjoule.scenario import Scenario
 def compare(
     scenario: Annotated[
         Optional[str],  # noqa: UP045 - typer reads the annotation at run time
-        typer.Argument(help="Scenario file (TOML) with a [training] table. Left out: the embedded one, a minute."),
+        typer.Argument(help="Scenario file (TOML) with a [training] table. Left out: the embedded one, half a minute."),
     ] = None,
     schemes: Annotated[
         str, typer.Option(metavar="NAMES", help=f"Which to train, with commas between: {', '.join(SCHEMES)}.")
@@ -48,7 +48,7 @@ def compare(
     Examples:
 
     \b
-      fedjoule compare                                 the embedded scenario, about a minute
+      fedjoule compare                                 the embedded scenario, half a minute
       fedjoule compare fleet.toml --out comparison
       fedjoule compare fleet.toml --schemes flexible,fedavg --plots pdf
       fedjoule compare --resume comparison             after Ctrl-C or a power cut
