@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-slow format bench fuzz clean
+.PHONY: help demo test format bench fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,9 +27,6 @@ test: $(READY)  ## format check, lint, strict types, tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
-
-test-slow: $(READY)  ## the tests that take minutes: many kills and resumes
-	$(BIN)/python -m pytest -m slow
 
 format: $(READY)  ## format the code and apply safe lint fixes
 	$(BIN)/ruff format .

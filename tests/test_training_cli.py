@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from fedjoule.cli import app
 from fedjoule.datasets.load import load
 from fedjoule.engine import models
 from fedjoule.ledger.parquet import read_table
@@ -522,3 +524,19 @@ def test_a_partition_by_writers_needs_data_with_writers(mnist, tmp_path):
     text = MNIST.replace("[training]", '[training]\npartition = "writers"')
     refusal = run("train", write(tmp_path, text), "--data-dir", mnist, "--out", tmp_path / "out")
     assert_refused(refusal, "writers", "qmnist", "mnist")
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [("train", "--scheme", "unified"), ("train", "--plan", "p.json"), ("compare", "--schemes", "dense")],
+)
+def test_what_a_resumed_run_would_ignore_is_refused(tmp_path, command, option, value):
+    result = CliRunner().invoke(app, [command, "--resume", str(tmp_path), option, value])
+    assert result.exit_code == 2
+    assert f"got {option} beside it" in result.stderr
+
+
+def test_a_plan_and_a_scheme_are_one_too_many(tmp_path):
+    result = CliRunner().invoke(app, ["train", "--plan", "p.json", "--scheme", "dense", "--out", str(tmp_path / "o")])
+    assert result.exit_code == 2
+    assert "got --scheme beside it" in result.stderr

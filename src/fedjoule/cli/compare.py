@@ -23,8 +23,9 @@ def compare(
         typer.Argument(help="Scenario file (TOML) with a [training] table. Left out: the embedded one, half a minute."),
     ] = None,
     schemes: Annotated[
-        str, typer.Option(metavar="NAMES", help=f"Which to train, with commas between: {', '.join(SCHEMES)}.")
-    ] = ",".join(SCHEMES),
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NAMES", help=f"Which to train, with commas between. Default: {','.join(SCHEMES)}."),
+    ] = None,
     out: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="DIR", help="Results folder, new or empty. Default: fedjoule-compare."),
@@ -57,10 +58,13 @@ def compare(
         from fedjoule.engine.folder import require_new_folder
 
         running.require_options(plots, checkpoint_seconds)
-        names = _require_schemes(schemes)
+        names = list(SCHEMES) if schemes is None else _require_schemes(schemes)
         if resume is not None:
-            if out is not None:
-                raise InvalidInputError("--resume goes on in its own folder, got --out beside it")
+            if out is not None or schemes is not None:
+                other = "--out" if out is not None else "--schemes"
+                raise InvalidInputError(
+                    f"--resume goes on in its own folder with its own schemes, got {other} beside it"
+                )
             folder = Path(resume)
             settings = running.stored_settings(folder, "compare")
             chosen = running.stored_scenario(folder, scenario)
@@ -76,7 +80,12 @@ def compare(
         def begin() -> None:
             if not (folder / "settings.json").exists():
                 running.save_settings(
-                    folder, chosen, command="compare", schemes=names, data_dir=data_dir, device=task.device.type
+                    folder,
+                    chosen,
+                    command="compare",
+                    schemes=names,
+                    data_dir=running.absolute(data_dir),
+                    device=task.device.type,
                 )
 
         trained = [plan.scheme for plan in plans if _train(task, plan, folder, checkpoint_seconds, begin)]

@@ -62,6 +62,11 @@ def _first_difference(stored: str, given: str) -> str:
     return f"line {number} was {before!r} and is {now!r} now"
 
 
+def absolute(data_dir: str | None) -> str | None:
+    """A folder that a resumed run finds from anywhere."""
+    return None if data_dir is None else str(Path(data_dir).resolve())
+
+
 def save_settings(folder: Path, scenario: Scenario, **settings: Any) -> None:
     """How the command was called, for --resume."""
     from fedjoule.files import whole_file
@@ -84,6 +89,8 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{file}: must be JSON ({error})") from error
     keys = {"version", "command", "scenario", "scenario_folder", "data_dir", "device"}
+    made_by_compare = isinstance(settings, dict) and settings.get("command") == "compare"
+    keys |= {"schemes"} if made_by_compare else set()
     if not isinstance(settings, dict) or settings.get("version") != 1 or not keys <= set(settings):
         got = settings.get("version") if isinstance(settings, dict) else type(settings).__name__
         raise InvalidInputError(
@@ -197,13 +204,15 @@ def progress_of(name: str, rounds: int, target: float | None) -> Iterator[Callab
             yield update
         return
     began = last = time.monotonic()
+    first: int | None = None
 
     def line(report: "Report") -> None:
-        nonlocal last
+        nonlocal first, last
+        first = report.round - 1 if first is None else first
         if time.monotonic() - last >= _LINE_SECONDS:
             last = time.monotonic()
-            left = (last - began) / report.round * (rounds - report.round)
-            typer.echo(f"{name}: {describe(report, rounds, target)}, at most {left:.0f} s left", err=True)
+            left = (last - began) / (report.round - first) * (rounds - report.round)
+            typer.echo(f"{name}: {describe(report, rounds, target)}, about {left:.0f} s left at most", err=True)
 
     yield line
 

@@ -17,7 +17,10 @@ def train(
         Optional[str],  # noqa: UP045 - typer reads the annotation at run time
         typer.Argument(help="Scenario file (TOML) with a [training] table. Left out: the embedded one."),
     ] = None,
-    scheme: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}.")] = "flexible",
+    scheme: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}. Default: flexible."),
+    ] = None,
     plan: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="FILE", help="Train this plan (JSON of fedjoule plan --json) instead of a scheme's."),
@@ -68,7 +71,7 @@ def train(
             data_dir, device = data_dir or settings["data_dir"], running.stored_device(device, settings)
         else:
             chosen = running.read_scenario(scenario)
-            planned = Plan.load(plan) if plan is not None else SCHEMES[scheme](chosen.problem())
+            planned = Plan.load(plan) if plan is not None else SCHEMES[scheme or "flexible"](chosen.problem())
             folder = Path(out or f"fedjoule-train-{planned.scheme}")
             require_new_folder(folder)
         task = running.prepare_task(chosen, device, data_dir)
@@ -77,7 +80,9 @@ def train(
             if resume is None:
                 folder.mkdir(parents=True, exist_ok=True)
                 planned.save(folder / "plan.json")
-                running.save_settings(folder, chosen, command="train", data_dir=data_dir, device=task.device.type)
+                running.save_settings(
+                    folder, chosen, command="train", data_dir=running.absolute(data_dir), device=task.device.type
+                )
 
         running.carry_out(
             task,
@@ -92,12 +97,16 @@ def train(
         _report(folder, chosen.name, plots)
 
 
-def _require_choices(scheme: str, plan: str | None, out: str | None, resume: str | None) -> None:
+def _require_choices(scheme: str | None, plan: str | None, out: str | None, resume: str | None) -> None:
     """Refuse options before anything is read or written."""
-    if scheme not in SCHEMES:
+    if scheme is not None and scheme not in SCHEMES:
         raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
-    if resume is not None and (plan is not None or out is not None):
-        raise InvalidInputError("--resume goes on in its own folder with its own plan, got --out or --plan beside it")
+    given = {"--out": out, "--plan": plan, "--scheme": scheme}
+    named = [name for name, value in given.items() if value is not None]
+    if resume is not None and named:
+        raise InvalidInputError(f"--resume goes on in its own folder with its own plan, got {named[0]} beside it")
+    if plan is not None and scheme is not None:
+        raise InvalidInputError("--plan is trained as it is, got --scheme beside it")
 
 
 def _report(folder: Path, title: str, plots: str | None) -> None:

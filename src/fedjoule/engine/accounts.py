@@ -93,6 +93,13 @@ class Accounts:
             if law is None and self.fleet is not None:
                 name = self.fleet.device_name(device)
                 raise InvalidInputError(f"channel = 'drawn' needs [device.radio] of device {name}, got a measured cost")
+            problem = None if law is None else law.problem(self.options.coherence_blocks)
+            if problem is not None and self.fleet is not None:
+                name = self.fleet.device_name(device)
+                raise InvalidInputError(
+                    f"channel = 'drawn' needs messages of finite expected energy, which those of device {name} have not: "
+                    f"{problem}"
+                )
 
 
 def round_seconds(rows: RowArray) -> float:

@@ -1,4 +1,4 @@
-"""FT-LSGD-DB, [LI21] Algorithm 1, as functions of state; the simulator and real devices run the same ones.
+"""FT-LSGD-DB, [LI21] Algorithm 1, as functions of state. A recorded GPU graph has line 6 in its own words.
 
 With M clients, global weights w, local weights v_m, memories e_m (zero at first), step sizes eta_t, H local steps:
 
@@ -7,7 +7,8 @@ With M clients, global weights w, local weights v_m, memories e_m (zero at first
     line 8    u_m = e_m + w - v_m                           ``compress``
     line 9    g_m = Top_k(u_m)
     line 10   e_m <- u_m - g_m                              and ``take_back`` where g_m was lost: e_m <- u_m
-    line 21   w <- w - sum_m p_m g_m, p_m = 1/M             ``shares``, ``mean_update``
+    line 20   g = sum_m p_m g_m, p_m = 1/M                  ``shares``, ``mean_update``
+    line 21   w <- w - g
 
 docs/training.md lists what differs from the printed algorithm and why.
 """
@@ -45,7 +46,7 @@ def _grown(initial: int, growth: float, step: int, largest: int) -> int:
 def local_step(
     weights: list[torch.Tensor],
     gradients: list[torch.Tensor],
-    rate: float | torch.Tensor,
+    rate: float,
     velocities: list[torch.Tensor] | None = None,
     momentum: float = 0.0,
 ) -> None:
@@ -54,10 +55,7 @@ def local_step(
         torch._foreach_mul_(velocities, momentum)
         torch._foreach_add_(velocities, gradients)
         gradients = velocities
-    if isinstance(rate, float):
-        torch._foreach_add_(weights, gradients, alpha=-rate)
-    else:  # a recorded graph reads its step sizes from memory
-        torch._foreach_sub_(weights, torch._foreach_mul(gradients, rate))
+    torch._foreach_add_(weights, gradients, alpha=-rate)
 
 
 def compress(weights: Floats, local: Floats, memory: Floats, compressor: Compressor) -> tuple[SparseUpdate, Floats]:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fedjoule.engine.local import Samples
+from fedjoule.engine.precision import arithmetic
 from fedjoule.engine.single import channels_last
 from fedjoule.engine.stack import Layout, Loss, right_answers
 from fedjoule.engine.workers import Workers
@@ -33,7 +34,8 @@ class Evaluator:
         batch = _BATCH[self.test.inputs.device.type]
         parts = [slice(start, min(start + batch, size)) for start in range(0, size, batch)]
         on_processor = self.test.inputs.device.type == "cpu"
-        sums = self._workers.map(self._sums, parts) if on_processor else [self._sums(part) for part in parts]
+        with arithmetic("float32"):
+            sums = self._workers.map(self._sums, parts) if on_processor else [self._sums(part) for part in parts]
         return math.fsum(loss for loss, _ in sums) / size, math.fsum(right for _, right in sums) / size
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ import numpy as np
 from fedjoule import __version__
 from fedjoule.engine.checkpoint import load_checkpoint, save_checkpoint, save_tensors
 from fedjoule.engine.experiment import Task, device_name, identity_of, options_for
-from fedjoule.engine.loop import EverySeconds, Report, TrainingLoop, first_round_at
+from fedjoule.engine.loop import INTERRUPTED, EverySeconds, Report, TrainingLoop, first_round_at
 from fedjoule.engine.simulate import Simulator
 from fedjoule.engine.stack import cross_entropy
 from fedjoule.engine.train import trained
@@ -83,7 +83,7 @@ def run_in_folder(task: Task, plan: Plan, folder: Path, settings: RunSettings, *
         if settings.should_stop is not None:
             loop.should_stop = settings.should_stop
         reason = loop.run()
-        if reason == "interrupted":
+        if reason == INTERRUPTED:
             return {"stop_reason": reason, "rounds": simulator.state.round}
         return _finish(folder, task, plan, loop, reason, began)
     finally:

@@ -18,10 +18,11 @@ from fedjoule.codec.sizes import float32_sizes
 from fedjoule.codec.threads import CORES
 from fedjoule.codec.update import SparseUpdate
 from fedjoule.engine.algorithm import Floats, compress, take_back
-from fedjoule.engine.graph import RecordedSteps, arithmetic
+from fedjoule.engine.graph import RecordedSteps
 from fedjoule.engine.local import Progress, Samples, train_one, train_stack
 from fedjoule.engine.memory import keep_freed_memory
 from fedjoule.engine.options import TrainingOptions
+from fedjoule.engine.precision import arithmetic
 from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
 from fedjoule.engine.single import SingleModel
 from fedjoule.engine.stack import ClientModel, Loss
@@ -106,10 +107,12 @@ class GpuClients:
             losses, correct = steps.run(state.weights, state.buffers, batches)
             progress = Progress(losses[:, :clients].clone(), correct[:, :clients].clone())
             return steps.updates[:clients], progress, steps.buffers[:clients].clone()
-        torch.cuda.manual_seed(stream_key(self.options.seed, "model", task.number, int(task.participants[part][0])))
         local, buffers = state.weights.repeat(clients, 1), state.buffers.repeat(clients, 1)
         train: Any = train_stack if self._stacked else train_one
-        progress = train(self._model, self.samples, batches, local, buffers, self.options.momentum)
+        with torch.random.fork_rng(devices=[local.device], enabled=self._seeded):
+            if self._seeded:
+                torch.manual_seed(stream_key(self.options.seed, "model", task.number, int(task.participants[part][0])))
+            progress = train(self._model, self.samples, batches, local, buffers, self.options.momentum)
         return state.weights - local, progress, buffers
 
     def _recorded(self, batch: int) -> RecordedSteps:
@@ -189,11 +192,18 @@ class GpuClients:
     def _one_by_one(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> "_Messages":
         """The compressors of the processor, client by client."""
         found: list[SparseUpdate] = []
+        sizes: list[int] = []
         for row in range(updates.shape[0]):
             client, k = int(task.participants[part][row]), int(task.kept[part][row])
             update, memory = updates[row].cpu().numpy(), memories[row].cpu().numpy()
             compressor = compressor_of(self.options, k, client, task.number)
-            sent, left = compress(update, np.zeros_like(update), memory, compressor)
+            try:
+                sent, left = compress(update, np.zeros_like(update), memory, compressor)
+            except InvalidInputError as error:
+                raise DivergedError(
+                    f"the update of client {client} in round {task.number} cannot be sent: {error}"
+                ) from error
+            sizes.append(message_bytes(self.options, sent, left, client, task.number))
             if not task.delivered[part][row]:
                 take_back(sent, left)
             memories[row].copy_(torch.from_numpy(left))
@@ -201,14 +211,15 @@ class GpuClients:
             found.append(sent)
         kept = np.array([sent.count for sent in found])
         positions = np.concatenate([sent.positions for sent in found])
-        return _Messages(updates.shape[1], kept, positions, np.concatenate([sent.values for sent in found]), None)
+        values = np.concatenate([sent.values for sent in found])
+        return _Messages(updates.shape[1], kept, positions, values, None, np.array(sizes))
 
     def _count(self, messages: "_Messages", buffers: Floats | None) -> list[Future[IntArray]]:
         """Bytes of the messages, counted in threads, some clients in each."""
         spans = np.array_split(np.arange(messages.kept.size), min(_ENCODERS, messages.kept.size))
 
         def count(span: IntArray) -> IntArray:
-            sizes = messages.sizes(span, self.options)
+            sizes = messages.sizes(span)
             if buffers is not None:
                 sizes = sizes + np.array([dense_bytes(buffers[row]) for row in span])
             return sizes
@@ -217,6 +228,9 @@ class GpuClients:
 
     def close(self) -> None:
         """Let the threads and the graphs go."""
+        from fedjoule.engine.topk_cuda import forget_selections
+
+        forget_selections()
         self._encoders.shutdown()
         self._steps.clear()
 
@@ -230,21 +244,17 @@ class _Messages:
     positions: IntArray
     values: Floats
     ready: torch.cuda.Event | None
+    known: IntArray | None = None  # their bytes, where they were counted already
 
-    def sizes(self, span: IntArray, options: TrainingOptions) -> IntArray:
+    def sizes(self, span: IntArray) -> IntArray:
         """Bytes of the messages of some clients, which are neighbours."""
+        if self.known is not None:
+            return self.known[span]
         if self.ready is not None:
             self.ready.synchronize()
         ends = np.cumsum(self.kept)
         part = slice(int(ends[span[0]] - self.kept[span[0]]), int(ends[span[-1]]))
-        if options.compressor == "top-k" and options.values == "float32":
-            return float32_sizes(self.size, self.positions[part], self.values[part], self.kept[span])
-        found = []
-        for row in span:
-            own = slice(int(ends[row] - self.kept[row]), int(ends[row]))
-            update = SparseUpdate.trusted(self.size, self.positions[own], self.values[own])
-            found.append(message_bytes(options, update))
-        return np.array(found)
+        return float32_sizes(self.size, self.positions[part], self.values[part], self.kept[span])
 
 
 def _to_host(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], torch.cuda.Event]:

@@ -1,8 +1,7 @@
 """Local training of a chunk of clients on a GPU: one step compiled, all steps of a round recorded as one CUDA graph."""
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -51,12 +50,12 @@ class RecordedSteps:
         rows, width = batches.numbers.shape[1:]
         self.start_weights.copy_(weights)
         self.start_buffers.copy_(buffers)
-        numbers, weights, rates = self._host
+        numbers, shares, rates = self._host
         if batches.numbers.shape != self.numbers.shape:
             numbers.zero_()
-            weights.zero_()
+            shares.zero_()
         numbers[:, :rows, :width] = torch.from_numpy(batches.numbers)
-        weights[:, :rows, :width] = torch.from_numpy(batches.weights)
+        shares[:, :rows, :width] = torch.from_numpy(batches.weights)
         rates[:] = torch.from_numpy(batches.rates)
         for target, source in zip((self.numbers, self.weights, self.rates), self._host, strict=True):
             target.copy_(source, non_blocking=True)
@@ -139,15 +138,3 @@ class RecordedSteps:
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._all_steps()
         return graph
-
-
-@contextlib.contextmanager
-def arithmetic(precision: str) -> Iterator[None]:
-    """Matrix products on the GPU in full float32, in TF32, or (with autocast in the model) in bfloat16."""
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32
-    matmul.allow_tf32 = precision == "tf32"
-    try:
-        yield
-    finally:
-        matmul.allow_tf32 = before

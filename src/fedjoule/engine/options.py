@@ -78,6 +78,8 @@ class TrainingOptions:
             if getattr(self, name) not in allowed:
                 raise InvalidInputError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         self._check_failures()
+        if self.compressor in ("qsgd", "ternary") and self.values not in ("float32", self.compressor):
+            raise InvalidInputError(f"compressor = {self.compressor!r} has values of its own kind, got {self.values!r}")
         if self.values == "ternary" and self.compressor != "ternary":
             raise InvalidInputError(f"values = 'ternary' needs compressor = 'ternary', got {self.compressor!r}")
 

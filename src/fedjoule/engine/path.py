@@ -13,7 +13,7 @@ from fedjoule.engine.stack import ClientModel, Loss
 from fedjoule.errors import FedJouleWarning, InvalidInputError
 
 _CACHED_FLOATS = 1 << 20  # activations of a chunk on a processor; a single client with more trains alone
-_GPU_SHARE = 0.5  # of free memory that activations may take
+_GPU_SHARE = 0.4  # of a GPU's memory that activations may take
 _KEPT_COPIES = 6  # of each activation that live at once: patches, gradients, what backward keeps
 
 
@@ -56,8 +56,8 @@ def choose_path(
         return Path(stacked=True, chunk=min(chunk, clients), seeded=seeded)
     floats = max(1, activations * batch)
     if samples.inputs.is_cuda:
-        free = torch.cuda.mem_get_info(samples.inputs.device)[0]
-        chunk = int(_GPU_SHARE * free / (4 * _KEPT_COPIES * floats))
+        total = torch.cuda.mem_get_info(samples.inputs.device)[1]
+        chunk = int(_GPU_SHARE * total / (4 * _KEPT_COPIES * floats))
         return Path(stacked=True, chunk=max(1, min(chunk, clients)), seeded=seeded)
     chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / 2))  # two threads at least; more must not change a bit
     return Path(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded)
@@ -72,13 +72,12 @@ def _probe(model: nn.Module, inputs: torch.Tensor) -> tuple[int, bool, torch.Ten
         for module in probe.modules()
         if not list(module.children())
     ]
-    before = torch.random.get_rng_state()
-    on_gpu = torch.cuda.get_rng_state(inputs.device) if inputs.is_cuda else before
+    devices = [inputs.device] if inputs.is_cuda else []
     try:
-        with torch.no_grad():
+        with torch.random.fork_rng(devices=devices), torch.no_grad():
+            before = _rng_states(devices)
             outputs = probe(inputs)
-        after = torch.cuda.get_rng_state(inputs.device) if inputs.is_cuda else torch.random.get_rng_state()
-        seeded = not torch.equal(after, on_gpu)
+            seeded = any(not torch.equal(old, new) for old, new in zip(before, _rng_states(devices), strict=True))
     except Exception as error:
         reason = str(error).split("\n")[0]
         raise InvalidInputError(
@@ -87,8 +86,11 @@ def _probe(model: nn.Module, inputs: torch.Tensor) -> tuple[int, bool, torch.Ten
     finally:
         for hook in hooks:
             hook.remove()
-        torch.random.set_rng_state(before)
     return sum(counts) // inputs.shape[0], seeded, outputs
+
+
+def _rng_states(devices: list[torch.device]) -> list[torch.Tensor]:
+    return [torch.random.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
 
 
 def require_fit(outputs: torch.Tensor, targets: torch.Tensor, samples: Samples, loss: Loss) -> bool:

@@ -109,10 +109,12 @@ class ProcessorClients:
         try:
             sent, left = compress(state.weights.numpy(), local.numpy(), memory, compressor)
         except InvalidInputError as error:
-            raise DivergedError(f"the update of client {client} in round {task.number} is not finite") from error
+            raise DivergedError(
+                f"the update of client {client} in round {task.number} cannot be sent: {error}"
+            ) from error
         if not np.isfinite(sent.values).all():
             raise DivergedError(f"the update of client {client} in round {task.number} is not finite")
-        total = message_bytes(self.options, sent) + dense_bytes(buffers.numpy())
+        total = message_bytes(self.options, sent, left, client, task.number) + dense_bytes(buffers.numpy())
         update = sent if task.delivered[row] else take_back(sent, left)
         if feedback and left is not memory:
             np.copyto(memory, left)

@@ -268,6 +268,11 @@ _selections: collections.OrderedDict[tuple[object, ...], _Selection] = collectio
 _MAX_SELECTIONS = 8
 
 
+def forget_selections() -> None:
+    """Free the buffers and graphs that were kept for selections that might come again."""
+    _selections.clear()
+
+
 def top_k_rows(
     updates: torch.Tensor, residuals: torch.Tensor, counts: list[int], left: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -38,15 +38,22 @@ def _top_k(update: Floats, memory: Floats, *, k: int) -> tuple[SparseUpdate, Flo
     return compressors.top_k(update, memory, k, out=memory)
 
 
-def message_bytes(options: TrainingOptions, sent: SparseUpdate) -> int:
-    """Bytes of the message that carries the update, by ``encoded_size``."""
+def message_bytes(options: TrainingOptions, sent: SparseUpdate, left: Floats, client: int, number: int) -> int:
+    """Bytes of the message that carries the update, by ``encoded_size``; ``left`` is the memory after it.
+
+    QSGD draws its levels, so the message is that of the values before rounding with the draws that rounded them.
+    """
     if options.compressor == "qsgd":
-        scale = np.float32(1.0 + compressors.qsgd_variance(options.levels))
-        grid = SparseUpdate.trusted(sent.size, sent.positions, sent.values * scale)
-        return frame.encoded_size(grid, values="qsgd", levels=options.levels, rng=np.random.default_rng(0))
+        before = SparseUpdate.trusted(sent.size, sent.positions, sent.values + left)
+        rng = stream(options.seed, "compressor", number, client)
+        return frame.encoded_size(before, values="qsgd", levels=options.levels, rng=rng)
     if options.compressor == "ternary":
         return frame.encoded_size(sent, values="ternary")
-    return frame.encoded_size(sent, values=options.values, levels=options.levels, rng=np.random.default_rng(0))
+    if options.values == "qsgd":
+        before = SparseUpdate.trusted(sent.size, sent.positions, sent.values + left[sent.positions])
+        rng = stream(options.seed, "compressor", number, client, 1)
+        return frame.encoded_size(before, values="qsgd", levels=options.levels, rng=rng)
+    return frame.encoded_size(sent, values=options.values)
 
 
 def dense_bytes(vector: Floats) -> int:

@@ -31,6 +31,14 @@ class Fading:
         gains = None if self.gains is None else zlib.crc32(self.gains.tobytes())
         return [self.kind, self.mean_snr, self.parameter, gains]
 
+    def problem(self, blocks: int) -> str | None:
+        """Why the expected energy of a message over so many fades is infinite, or None if it is not."""
+        if self.gains is not None and not bool(np.all(self.gains > 0.0)):
+            return "its trace has gains of 0"
+        if self.kind == "nakagami" and self.parameter * blocks <= 1.0:
+            return f"nakagami_m * coherence_blocks must be above 1, got {self.parameter:g} * {blocks}"
+        return None
+
     def draw_gains(self, rng: np.random.Generator, count: int) -> FloatArray:
         """Independent power gains, shape (count,)."""
         if self.kind == "none":
@@ -48,7 +56,7 @@ class Fading:
         """Average rate over that of a message that spans ``blocks`` fades: its time and joules grow by this factor."""
         require_integer("coherence_blocks", blocks, low=MIN_BLOCKS, high=1_000_000)
         bits = np.log1p(self.mean_snr * self.draw_gains(rng, blocks)).mean() / math.log(2.0)
-        return self.efficiency / max(float(bits), 1e-300)
+        return self.efficiency / float(bits)
 
 
 def _rician_gains(rician_k: float, rng: np.random.Generator, count: int) -> FloatArray:
