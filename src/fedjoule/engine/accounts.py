@@ -97,8 +97,7 @@ class Accounts:
             if problem is not None and self.fleet is not None:
                 name = self.fleet.device_name(device)
                 raise InvalidInputError(
-                    f"channel = 'drawn' needs messages of finite expected energy, which those of device {name} have not: "
-                    f"{problem}"
+                    f"channel = 'drawn' needs messages of finite expected energy, got device {name} without: {problem}"
                 )
 
 
