@@ -540,3 +540,12 @@ def test_a_plan_and_a_scheme_are_one_too_many(tmp_path):
     result = CliRunner().invoke(app, ["train", "--plan", "p.json", "--scheme", "dense", "--out", str(tmp_path / "o")])
     assert result.exit_code == 2
     assert "got --scheme beside it" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["plan.json", "scenario.toml", "settings.json", "mine.txt"])
+def test_a_file_of_the_user_is_never_replaced(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    result = CliRunner().invoke(app, ["train", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "must be new or empty" in result.stderr
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["mine"]

@@ -55,7 +55,7 @@ def compare(
       fedjoule compare --resume comparison             after Ctrl-C or a power cut
     """
     with plain_errors():
-        from fedjoule.engine.folder import require_new_folder
+        from fedjoule.engine.folder import beginning, require_new_folder
 
         running.require_options(plots, checkpoint_seconds)
         names = list(SCHEMES) if schemes is None else _require_schemes(schemes)
@@ -76,9 +76,13 @@ def compare(
             require_new_folder(folder)
         plans = plans_of(chosen.problem(), names, "pareto")
         task = running.prepare_task(chosen, device, data_dir)
+        begun = [] if resume is None else [True]
 
         def begin() -> None:
-            if not (folder / "settings.json").exists():
+            if begun:
+                return
+            begun.append(True)
+            with beginning(folder):
                 running.save_settings(
                     folder,
                     chosen,

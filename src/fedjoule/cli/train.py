@@ -55,7 +55,7 @@ def train(
       fedjoule train fleet.toml --data-dir ~/mnist --plots pdf --out run3
     """
     with plain_errors():
-        from fedjoule.engine.folder import clean_up, is_finished, require_new_folder
+        from fedjoule.engine.folder import beginning, clean_up, is_finished, require_new_folder
 
         running.require_options(plots, checkpoint_seconds)
         _require_choices(scheme, plan, out, resume)
@@ -78,11 +78,11 @@ def train(
 
         def begin() -> None:
             if resume is None:
-                folder.mkdir(parents=True, exist_ok=True)
-                planned.save(folder / "plan.json")
-                running.save_settings(
-                    folder, chosen, command="train", data_dir=running.absolute(data_dir), device=task.device.type
-                )
+                with beginning(folder):
+                    planned.save(folder / "plan.json")
+                    running.save_settings(
+                        folder, chosen, command="train", data_dir=running.absolute(data_dir), device=task.device.type
+                    )
 
         running.carry_out(
             task,

@@ -1,10 +1,11 @@
 """The results folder of a run, while it goes on and afterwards. docs/ledger.md lists the files."""
 
+import contextlib
 import json
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from fedjoule.planner.plan import Plan
 RUN_VERSION = 1
 CHECKPOINT, PLAN, SCENARIO, RUN = "checkpoint.safetensors", "plan.json", "scenario.toml", "run.json"
 SETTINGS = "settings.json"  # how the command was called; a folder with it can be resumed
+BEGUN = f".begun{PARTIAL_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,30 @@ class RunSettings:
 def require_new_folder(folder: Path) -> None:
     """Refuse a folder that holds anything: results are never mixed or overwritten.
 
-    What a run leaves that was killed before it began, its scenario and plan without settings, does not count.
+    What a run left that was killed while it made its folder does not count.
     """
-    started = {SCENARIO, PLAN} if folder.is_dir() and not (folder / SETTINGS).exists() else set()
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
-    foreign = {name for name in names - started if not name.endswith(PARTIAL_SUFFIX)}
+    remains = {SCENARIO, PLAN, SETTINGS} if BEGUN in names else set()
+    foreign = {name for name in names - remains if not (name.startswith(".") and name.endswith(PARTIAL_SUFFIX))}
     if foreign or (folder.exists() and not folder.is_dir()):
         raise InvalidInputError(
             f"{folder}: the results folder must be new or empty, got one that is not; --resume goes on"
         )
+
+
+@contextlib.contextmanager
+def beginning(folder: Path) -> Iterator[None]:
+    """While the first files of a folder are written it is marked as begun: a kill spoils nothing, an error leaves none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / BEGUN).touch()
+    try:
+        yield
+    except BaseException:
+        for name in (SETTINGS, SCENARIO, PLAN):
+            (folder / name).unlink(missing_ok=True)
+        raise
+    finally:
+        (folder / BEGUN).unlink()
 
 
 def is_finished(folder: Path) -> bool:
