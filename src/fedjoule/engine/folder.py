@@ -60,7 +60,7 @@ def require_new_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def beginning(folder: Path) -> Iterator[None]:
-    """While the first files of a folder are written it is marked as begun: a kill spoils nothing, an error leaves none."""
+    """Mark a folder as begun while its first files are written: a kill spoils nothing, an error leaves nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / BEGUN).touch()
     try:
