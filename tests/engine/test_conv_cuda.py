@@ -18,8 +18,8 @@ from torch.func import vmap  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from fedjoule.engine import conv_cuda  # noqa: E402
-from fedjoule.engine.conv_cuda import Shape, Tile  # noqa: E402
+from fedjoule.engine import conv_cuda, conv_kernels  # noqa: E402
+from fedjoule.engine.conv_kernels import Shape, Tile  # noqa: E402
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 QUICK = (Phase.explicit, Phase.generate)  # to shrink a failure takes minutes in the interpreter
@@ -103,9 +103,9 @@ def test_every_way_to_cut_the_work_gives_the_same(by_tap, channels, out, stride)
     wanted = expected((images, weight, bias), stride, 1)
     last = [tensor.permute(0, 1, 3, 4, 2).float().contiguous() for tensor in (images, 2.0 * wanted[0])]
     matrix = weight.permute(0, 3, 4, 2, 1).float().contiguous()
-    forward = conv_cuda.launch_forward(last[0], matrix, bias.float(), shape, tile, "float32")
-    of_images = conv_cuda.launch_images_gradient(last[1], matrix, shape, tile, "float32")
-    parts = conv_cuda.launch_weights_gradient(last[0], last[1], shape, tile, "float32")
+    forward = conv_kernels.launch_forward(last[0], matrix, bias.float(), shape, tile, "float32")
+    of_images = conv_kernels.launch_images_gradient(last[1], matrix, shape, tile, "float32")
+    parts = conv_kernels.launch_weights_gradient(last[0], last[1], shape, tile, "float32")
     assert parts.shape[0] > 1
     found = [forward.permute(0, 1, 4, 2, 3), of_images.permute(0, 1, 4, 2, 3), parts.sum(0).permute(0, 4, 3, 1, 2)]
     assert_close(found, wanted[:3], 1e-5)
