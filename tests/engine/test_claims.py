@@ -13,7 +13,10 @@ from fedjoule.engine.models import build
 
 @functools.cache
 def accuracy(sparsity, error_feedback):
-    """Mean test accuracy of the last rounds, of runs that differ in nothing else."""
+    """Mean test accuracy of the last rounds, of runs that differ in nothing else.
+
+    200 rounds, since the claim is about where training ends: after 80 the sparse run is still 1.9 points behind.
+    """
     data = load("digits")
     images, parts = data.normalised(data.train_images), iid(data.train_labels, 4, np.random.default_rng(0))
     run = fj.train(
@@ -34,8 +37,8 @@ def accuracy(sparsity, error_feedback):
 
 def test_top_k_with_memory_reaches_the_dense_accuracy_at_sparsity_100():
     assert accuracy(1.0, True) > 0.95
-    assert accuracy(100.0, True) == pytest.approx(accuracy(1.0, True), abs=0.02)
+    assert accuracy(100.0, True) == pytest.approx(accuracy(1.0, True), abs=0.015)
 
 
 def test_without_memory_it_does_not():
-    assert accuracy(100.0, False) < accuracy(100.0, True) - 0.015
+    assert accuracy(100.0, False) < accuracy(100.0, True) - 0.03
