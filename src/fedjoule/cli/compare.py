@@ -1,5 +1,6 @@
 """``fedjoule compare``: the main job."""
 
+import functools
 import json
 import warnings
 from collections.abc import Callable
@@ -76,12 +77,11 @@ def compare(
             require_new_folder(folder)
         plans = plans_of(chosen.problem(), names, "pareto")
         task = running.prepare_task(chosen, device, data_dir)
-        begun = [] if resume is None else [True]
 
+        @functools.cache  # once, after the first scheme was checked
         def begin() -> None:
-            if begun:
+            if resume is not None:
                 return
-            begun.append(True)
             with beginning(folder):
                 running.save_settings(
                     folder,

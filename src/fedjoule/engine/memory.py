@@ -1,6 +1,6 @@
 """Freed memory that stays with the process: a step frees and asks for the same tens of megabytes again and again.
 
-By default glibc gives them back to the system, which then hands out pages one fault at a time: a quarter of a step.
+By default glibc gives them back to the system, which then hands them out again one page fault at a time.
 """
 
 import ctypes

@@ -15,7 +15,7 @@ class SingleModel:
         """Keep a copy; the caller's model is not changed."""
         self.net = copy.deepcopy(model).to(device).train()
         self.loss, self.device, self.bfloat16 = loss, device, precision == "bf16"
-        if device.type == "cpu":  # where convolutions run up to twice as fast with the channels innermost in memory
+        if device.type == "cpu":  # where convolutions run faster with the channels innermost in memory
             self.net = channels_last(self.net)
         trained = require_trainable(self.net)
         averaged = {name: b for name, b in self.net.named_buffers() if b.dtype == torch.float32}
