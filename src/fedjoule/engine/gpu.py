@@ -1,6 +1,7 @@
 """Clients on a GPU: a whole chunk trains as one stack, and compression and aggregation stay on the device.
 
-While the GPU runs a round, threads count the bytes of the messages of the last one.
+A round is handed to the GPU without waiting for it. Meanwhile the host prepares the next one and books the last one,
+and threads count the bytes of its messages.
 """
 
 import math
@@ -62,7 +63,7 @@ class GpuClients:
         self._encoders = ThreadPoolExecutor(_ENCODERS, "fedjoule-encode")
 
     def run(self, state: TrainingState, task: RoundTask, meanwhile: Callable[[], None]) -> Callable[[], Uploads]:
-        """Like the processor's; ``meanwhile`` runs beside the local steps, and messages are counted in threads."""
+        """Like the processor's; ``meanwhile`` runs while the GPU does, and messages are counted in threads."""
         starts = range(0, task.participants.size, self.chunk)
         parts = [slice(start, min(start + self.chunk, task.participants.size)) for start in starts]
         mean = torch.zeros_like(state.weights)
@@ -72,8 +73,6 @@ class GpuClients:
         for part in parts:
             with arithmetic(self.options.precision):
                 updates, progress, own = self._train(state, task, part)
-            if part.start == 0:
-                meanwhile()
             counted += self._compress(state, task, part, updates, mean, own)
             trained.append(progress)
             buffers.append(own)
@@ -85,14 +84,15 @@ class GpuClients:
         steps = torch.cat([torch.stack((one.losses, one.correct)) for one in trained], dim=2)
         (told, finite), ready = _to_host(steps, torch.isfinite(mean).all())
         dense = self.options.compressor in ("qsgd", "none")
+        meanwhile()
 
         def uploads() -> Uploads:
             ready.synchronize()
             losses, correct = told.numpy()
             require_finite(losses, task.number, task.participants)
+            sizes = [future.result() for future in counted]
             if not bool(finite):
                 raise DivergedError(f"training diverged: the mean update of round {task.number} is not finite")
-            sizes = [future.result() for future in counted]
             entries = np.full(task.kept.size, mean.numel()) if dense else task.kept
             return Uploads(entries, np.concatenate(sizes), losses, correct)
 
@@ -141,7 +141,7 @@ class GpuClients:
         neighbours = clients.size == int(clients[-1]) - int(clients[0]) + 1
         if not self.options.error_feedback:
             memories = torch.zeros_like(updates)
-        elif neighbours:  # a view, and nothing to send to the GPU, which would wait for its local steps
+        elif neighbours:  # a view, and nothing to send to the GPU, for which the host would wait
             memories = state.memories[int(clients[0]) : int(clients[-1]) + 1]
         else:
             memories = state.memories[torch.from_numpy(clients).to(updates.device)]
@@ -151,19 +151,14 @@ class GpuClients:
         if self.options.error_feedback and not neighbours:
             state.memories[torch.from_numpy(clients).to(updates.device)] = memories
         mean += self._on_device(np.where(task.delivered[part], task.shares[part], 0.0).astype(np.float32)) @ updates
-        own = buffers.cpu().numpy() if buffers.shape[1] else None
-        return self._count(sent, own)
+        return self._count(sent, buffers)
 
     def _top_k(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> "_Messages":
         """All rows at once; ``updates`` then holds what each client sent, dense."""
-        from fedjoule.engine.topk_cuda import top_k_rows
+        from fedjoule.engine.topk_cuda import rows_with_nan, select_rows
 
-        kept = task.kept[part]
-        try:
-            positions, values = top_k_rows(updates, memories, kept.tolist(), memories)
-        except InvalidInputError as error:
-            raise DivergedError(f"an update in round {task.number} is not finite: {error}") from error
-        size = updates.shape[1]
+        kept, size = task.kept[part], updates.shape[1]
+        positions, values, states = select_rows(updates, memories, kept.tolist(), memories)
         flat = positions + self._row_starts(kept, size)
         updates.zero_()
         updates.view(-1)[flat] = values
@@ -171,8 +166,15 @@ class GpuClients:
         if lost.any() and self.options.error_feedback:
             chosen = torch.from_numpy(np.flatnonzero(lost)).to(updates.device)
             memories.view(-1)[flat[chosen]] += values[chosen]
-        (host_positions, host_values), ready = _to_host(positions, values)
-        return _Messages(size, kept, host_positions.numpy(), host_values.numpy(), ready)
+        (positions, values, states), ready = _to_host(positions, values, states)
+
+        def check() -> None:
+            ready.synchronize()
+            for row in rows_with_nan(states):
+                client = task.participants[part][row]
+                raise DivergedError(f"training diverged: the update of client {client} in round {task.number} is NaN")
+
+        return _Messages(size, kept, positions.numpy(), values.numpy(), check)
 
     def _row_starts(self, kept: IntArray, size: int) -> torch.Tensor:
         """The flat position at which the row of each kept entry starts."""
@@ -212,17 +214,19 @@ class GpuClients:
         kept = np.array([sent.count for sent in found])
         positions = np.concatenate([sent.positions for sent in found])
         values = np.concatenate([sent.values for sent in found])
-        return _Messages(updates.shape[1], kept, positions, values, None, np.array(sizes))
+        return _Messages(updates.shape[1], kept, positions, values, lambda: None, np.array(sizes))
 
-    def _count(self, messages: "_Messages", buffers: Floats | None) -> list[Future[IntArray]]:
+    def _count(self, messages: "_Messages", buffers: torch.Tensor) -> list[Future[IntArray]]:
         """Bytes of the messages, counted in threads, some clients in each."""
+        (own,), ready = _to_host(buffers)
         spans = np.array_split(np.arange(messages.kept.size), min(_ENCODERS, messages.kept.size))
 
         def count(span: IntArray) -> IntArray:
             sizes = messages.sizes(span)
-            if buffers is not None:
-                sizes = sizes + np.array([dense_bytes(buffers[row]) for row in span])
-            return sizes
+            if not own.numel():
+                return sizes
+            ready.synchronize()
+            return sizes + np.array([dense_bytes(own[row].numpy()) for row in span])
 
         return [self._encoders.submit(count, span) for span in spans]
 
@@ -237,21 +241,20 @@ class GpuClients:
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """What clients sent, one after the other; the arrays may be read after ``ready``."""
+    """What clients sent, one after the other; the arrays may be read after ``check``, which refuses NaN."""
 
     size: int
     kept: IntArray
     positions: IntArray
     values: Floats
-    ready: torch.cuda.Event | None
+    check: Callable[[], None]
     known: IntArray | None = None  # their bytes, where they were counted already
 
     def sizes(self, span: IntArray) -> IntArray:
         """Bytes of the messages of some clients, which are neighbours."""
         if self.known is not None:
             return self.known[span]
-        if self.ready is not None:
-            self.ready.synchronize()
+        self.check()
         ends = np.cumsum(self.kept)
         part = slice(int(ends[span[0]] - self.kept[span[0]]), int(ends[span[-1]]))
         return float32_sizes(self.size, self.positions[part], self.values[part], self.kept[span])

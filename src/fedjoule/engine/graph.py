@@ -41,6 +41,7 @@ class RecordedSteps:
         self.rates = torch.zeros(steps, device=device)
         given = (self.numbers, self.weights, self.rates)
         self._host = [torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in given]
+        self._taken = torch.cuda.Event()  # the GPU has read ``_host``, which may be written again
         self.progress = Progress(*torch.empty((2, steps, clients), device=device))
         self._step = self._traced(compiled)
         self._graph = self._recorded()
@@ -51,6 +52,7 @@ class RecordedSteps:
         self.start_weights.copy_(weights)
         self.start_buffers.copy_(buffers)
         numbers, shares, rates = self._host
+        self._taken.synchronize()
         if batches.numbers.shape != self.numbers.shape:
             numbers.zero_()
             shares.zero_()
@@ -59,6 +61,7 @@ class RecordedSteps:
         rates[:] = torch.from_numpy(batches.rates)
         for target, source in zip((self.numbers, self.weights, self.rates), self._host, strict=True):
             target.copy_(source, non_blocking=True)
+        self._taken.record()
         self._graph.replay()
         return self.progress.losses, self.progress.correct
 

@@ -4,6 +4,7 @@
 2. One pass adds the residual and collects, tile by tile and in order, the entries that reach it.
 3. Two histograms of 4096 bins over those candidates find the k-th largest magnitude exactly.
 4. The kept candidates are written out in order and cleared in the residual; of equals the lowest positions are kept.
+5. A row whose sample deceived is searched bit by bit instead, by one program.
 
 Every step runs for all rows at once. Magnitudes are compared as the integers that float32 bits without their sign are.
 """
@@ -23,7 +24,7 @@ SAMPLE = 4096
 COPIES = 4
 WARPS = 4  # for the kernels that look at the few candidates of a tile
 INFINITY = tl.constexpr(0x7F800000)
-# what became of a row: selected; k = 0; the sample deceived, so that the k-th largest is not where it was looked for; NaN
+# the state of a row: selected; k = 0; the sample deceived, so that the k-th largest is not where it was looked for; NaN
 FINE, EMPTY, DECEIVED, HAS_NAN = (tl.constexpr(i) for i in range(4))
 
 
@@ -163,7 +164,8 @@ def _write(
     """Kept entries in order; ``larger`` and ``equal`` hold sums over the tiles of a row up to and with each."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     here = row * tiles + tile
-    count = tl.where(tl.load(state + row) == FINE, tl.load(counts + here), 0)
+    seen = tl.load(state + row)
+    count = tl.where((seen == FINE) | (seen == HAS_NAN), tl.load(counts + here), 0)  # another tile may have seen NaN
     limit, ties = tl.load(threshold + row), tl.load(wanted + row)
     above = tl.load(larger + here - 1, mask=tile > 0, other=0)
     same = tl.load(equal + here - 1, mask=tile > 0, other=0)
@@ -181,6 +183,40 @@ def _write(
         tl.store(left + row * size + index, 0.0, mask=kept)
         above += tl.sum(is_above.to(tl.int32), 0)
         same += tl.sum(is_same.to(tl.int32), 0)
+
+
+@triton.jit
+def _search(left, wanted, state, starts, positions, values, size, TILE: tl.constexpr):
+    """A row whose sample deceived: its k-th magnitude bit by bit over all entries, then the kept ones in order."""
+    row = tl.program_id(0).to(tl.int64)
+    if tl.load(state + row) == DECEIVED:
+        entry, entries = tl.arange(0, TILE), left + row * size
+        want = tl.load(wanted + row)
+        limit, above = 0, 0  # above: entries larger than the limit, once it is the k-th magnitude
+        for bit in range(31):
+            tried = limit | (1 << (30 - bit))
+            reaching = 0
+            for first in range(0, size, TILE):
+                total = tl.load(entries + first + entry, mask=first + entry < size, other=0.0)
+                reaching += tl.sum(((total.to(tl.int32, bitcast=True) & 0x7FFFFFFF) >= tried).to(tl.int32), 0)
+            limit = tl.where(reaching >= want, tried, limit)
+            above = tl.where(reaching >= want, above, reaching)
+        rank, same, became = tl.load(starts + row), 0, FINE
+        for first in range(0, size, TILE):
+            inside = first + entry < size
+            total = tl.load(entries + first + entry, mask=inside, other=0.0)
+            magnitude = total.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+            is_same = inside & (magnitude == limit)
+            tie_rank = same + tl.cumsum(is_same.to(tl.int32), 0) - 1
+            kept = (inside & (magnitude > limit)) | (is_same & (tie_rank < want - above))
+            at = rank + tl.cumsum(kept.to(tl.int32), 0) - 1
+            tl.store(positions + at, (first + entry).to(tl.int64), mask=kept)
+            tl.store(values + at, total, mask=kept)
+            tl.store(entries + first + entry, 0.0, mask=kept)
+            became = tl.where(tl.max((kept & (magnitude > INFINITY)).to(tl.int32), 0) > 0, HAS_NAN, became)
+            rank += tl.sum(kept.to(tl.int32), 0)
+            same += tl.sum(is_same.to(tl.int32), 0)
+        tl.store(state + row, became)
 
 
 class _Selection:
@@ -202,17 +238,17 @@ class _Selection:
         self.ranks = integers([int(e + 4.0 * e**0.5 + 4.0) for e in expected])
         self.found = torch.empty(rows * self.tiles * TILE, dtype=torch.int32, device=device)
         self.per_tile = torch.empty((3, rows, self.tiles), dtype=torch.int32, device=device)
-        self.small = torch.empty((6, rows), dtype=torch.int32, device=device)
+        self.small = torch.empty((5, rows), dtype=torch.int32, device=device)
         self.bins = torch.empty((2, rows, self.copies, BINS), dtype=torch.int32, device=device)
-        self.output = torch.empty(3 * kept, dtype=torch.int32, device=device)  # positions in two words, values in one
+        self.output = torch.empty(3 * kept + rows, dtype=torch.int32, device=device)  # as ``parts`` says
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def launch(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor) -> None:
         """All kernels, in order."""
-        guess, base, of_base, threshold, ties, state = self.small.unbind()
+        guess, base, of_base, threshold, ties = self.small.unbind()
         counts, larger, equal = self.per_tile.unbind()
         first, second = self.bins.unbind()
-        positions, values = _parts(self.output)
+        positions, values, state = self.parts(self.output)
         grid, shape, rows = (self.tiles, self.rows), (self.size, self.tiles), (self.rows,)
         shared = {"COPIES": self.copies, "BINS": BINS}
         self.bins.zero_()
@@ -251,6 +287,13 @@ class _Selection:
             TILE=TILE,
             num_warps=WARPS,
         )
+        _search[rows](left, self.wanted, state, self.starts, positions, values, self.size, TILE=TILE, num_warps=16)
+
+    def parts(self, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Positions (two words each), values and the states of the rows."""
+        kept = (output.numel() - self.rows) // 3
+        positions, values, state = output.split([2 * kept, kept, self.rows])
+        return positions.view(torch.int64), values.view(torch.float32), state
 
     def run(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor, record: bool) -> None:
         """Launch, by the graph once it was recorded."""
@@ -273,13 +316,14 @@ def forget_selections() -> None:
     _selections.clear()
 
 
-def top_k_rows(
+def select_rows(
     updates: torch.Tensor, residuals: torch.Tensor, counts: list[int], left: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Positions and values of the counts[r] largest of each row, one row after the other; ``left`` gets what remains.
 
     ``updates``, ``residuals`` and ``left`` are contiguous float32 (rows, size) on one GPU; ``left`` may be ``residuals``. From
-    the second call with tensors at the same addresses on, the kernels run as one recorded graph.
+    the second call with tensors at the same addresses on, the kernels run as one recorded graph. Nothing waits for the
+    GPU: the third tensor, for ``rows_with_nan``, tells later whether all went well.
     """
     size = updates.shape[1]
     tensors = (updates, residuals, left)
@@ -291,26 +335,21 @@ def top_k_rows(
     if len(_selections) > _MAX_SELECTIONS:
         _selections.popitem(last=False)
     selection.run(*tensors, record=seen)
-    positions, values = _parts(selection.output.clone())
-    states = selection.small[5].tolist()
-    for row, state in enumerate(states if DECEIVED.value in states or HAS_NAN.value in states else []):
+    return selection.parts(selection.output.clone())
+
+
+def rows_with_nan(states: torch.Tensor) -> list[int]:
+    """Rows of which a kept entry is NaN, by the states that ``select_rows`` told."""
+    return [row for row, state in enumerate(states.tolist()) if state == HAS_NAN.value]
+
+
+def top_k_rows(
+    updates: torch.Tensor, residuals: torch.Tensor, counts: list[int], left: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``select_rows`` found, once the GPU is done; NaN is refused."""
+    positions, values, states = select_rows(updates, residuals, counts, left)
+    for row in rows_with_nan(states):
         part = slice(sum(counts[:row]), sum(counts[: row + 1]))
-        if state == DECEIVED.value:
-            positions[part], values[part] = _slow_row(left[row], counts[row])
-        if state == HAS_NAN.value or (state == DECEIVED.value and bool(values[part].isnan().any())):
-            where = int(positions[part][values[part].isnan()][0])
-            raise InvalidInputError(f"update + residual must not hold NaN, got one at position {where} of row {row}")
+        where = int(positions[part][values[part].isnan()][0])
+        raise InvalidInputError(f"update + residual must not hold NaN, got one at position {where} of row {row}")
     return positions, values
-
-
-def _parts(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    kept = output.numel() // 3
-    return output[: 2 * kept].view(torch.int64), output[2 * kept :].view(torch.float32)
-
-
-def _slow_row(total: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same by a stable sort, for a row whose sample deceived; clears what it keeps."""
-    kept = torch.sort(torch.sort(total.abs(), descending=True, stable=True).indices[:k]).values
-    values = total[kept]
-    total[kept] = 0.0
-    return kept, values
