@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedjoule import codec
+from fedjoule.codec.sizes import dense_float32_sizes
 from fedjoule.codec.values import quantised
 from fedjoule.errors import CorruptPayloadError, InvalidInputError
 from tests.codec.strategies import (
@@ -548,3 +549,12 @@ def test_a_vector_above_max_size_is_refused_and_one_at_max_size_is_read(kind):
 def test_an_empty_vector_is_read_at_any_limit():
     update = update_of(0, np.zeros(0, np.int64), [])
     assert codec.decode(codec.encode(update), max_size=0) == update
+
+
+@pytest.mark.parametrize("size", [2048, 40_000])
+def test_a_dense_message_is_sized_by_its_exponents(size):
+    values = (10.0 ** rng().normal(-3.0, 1.0, (3, size))).astype(np.float32)
+    exponents = (values.view(np.uint32) >> 23) & 255
+    counts = np.array([np.bincount(row, minlength=256) for row in exponents])
+    updates = [update_of(size, np.arange(size), row) for row in values]
+    assert dense_float32_sizes(size, counts).tolist() == [codec.encoded_size(update) for update in updates]

@@ -27,7 +27,7 @@ def options(**given):
     return TrainingOptions(**settings | given)
 
 
-def simulator(device, chosen, model=None, chunk=None, compiled=False, shape=SHAPE):
+def simulator(device, chosen, model=None, chunk=None, compiled=False, shape=SHAPE, graphs=None):
     rng = np.random.default_rng(0)
     inputs = torch.from_numpy(rng.standard_normal((100, *shape), dtype=np.float32)).to(device)
     targets = torch.from_numpy(rng.integers(0, 10, 100)).to(device)
@@ -37,7 +37,9 @@ def simulator(device, chosen, model=None, chunk=None, compiled=False, shape=SHAP
         joules_per_bit=1e-7, joules_per_step=np.full(CLIENTS, 0.01), seconds_per_bit=1e-6, seconds_per_step=0.1
     )
     federation = Federation(Samples(inputs, targets), parts)
-    return Simulator(model, federation, chosen, loss=cross_entropy, fleet=fleet, chunk=chunk, compiled=compiled)
+    return Simulator(
+        model, federation, chosen, loss=cross_entropy, fleet=fleet, chunk=chunk, compiled=compiled, graphs=graphs
+    )
 
 
 def after(device, rounds, chosen, **given):
@@ -80,6 +82,24 @@ def test_lost_uploads_and_absent_clients_are_the_processors():
     here, there = (after(device, 4, chosen)[0] for device in ("cpu", "cuda"))
     np.testing.assert_allclose(there.weights.cpu(), here.weights, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(there.memories.cpu(), here.memories, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("compressor", ["top-k", "none"])
+def test_messages_with_every_entry_have_the_processors_sizes(compressor):
+    chosen = options(sparsity=np.ones(CLIENTS), compressor=compressor, failures={1: {1}})
+    here, there = (after(device, 2, chosen) for device in ("cpu", "cuda"))
+    np.testing.assert_allclose(there[0].memories.cpu(), here[0].memories, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(there[1]["payload_bytes"], here[1]["payload_bytes"], rtol=1e-4)
+
+
+def test_runs_may_share_their_graphs():
+    graphs = {}
+    alone = after("cuda", 2, options(seed=3, learning_rate=0.1))[0]
+    after("cuda", 2, options(sparsity=np.full(CLIENTS, 9.0)), graphs=graphs)
+    recorded = dict(graphs)
+    shared = after("cuda", 2, options(seed=3, learning_rate=0.1), graphs=graphs)[0]
+    assert graphs == recorded and len(graphs) == 1
+    assert torch.equal(alone.weights, shared.weights)
 
 
 @pytest.mark.parametrize("compressor", ["random-k", "ternary", "qsgd", "none"])

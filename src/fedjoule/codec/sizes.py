@@ -16,7 +16,7 @@ from fedjoule.codec.rans import VALUE_SCALE, VALUE_SYMBOLS, encode_gaps, encode_
 _BLOCK_BITS = 8.0 * BLOCK_BYTES
 _FRAME_BYTES = 8  # magic, version, flags and checksum
 _PLAIN_BYTES = 3  # of a float32 beside its modelled byte
-_ESTIMATE_FROM = 1 << 11  # entries from which sizes are estimated, within 0.1 %
+ESTIMATE_FROM = 1 << 11  # entries from which sizes are estimated, within 0.1 %
 
 
 def float32_sizes(size: int, positions: IntArray, values: NDArray[np.float32], counts: IntArray) -> IntArray:
@@ -24,6 +24,15 @@ def float32_sizes(size: int, positions: IntArray, values: NDArray[np.float32], c
     sizes = np.empty(counts.size, dtype=np.int64)
     _sizes(size, positions, values.view(np.uint32), counts, sizes)
     return sizes
+
+
+def dense_float32_sizes(size: int, exponent_counts: IntArray) -> IntArray:
+    """Bytes of messages with every entry, each from how many of its values have which exponent; (messages, 256) counts.
+
+    Fit for sizes of at least ``ESTIMATE_FROM``.
+    """
+    head = _FRAME_BYTES + 2 * _varint_bytes(size)
+    return np.array([head + _counted_bytes(counts, size) for counts in exponent_counts.astype(np.int64)])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -68,7 +77,7 @@ def _position_bytes(size, positions):
         whole_shifts, whole_means, whole_estimate = best_laws(gaps, whole, _BLOCK_BITS)
         if whole_estimate < estimate:
             starts, shifts, means = whole, whole_shifts, whole_means
-    if gaps.size < _ESTIMATE_FROM:
+    if gaps.size < ESTIMATE_FROM:
         words = np.empty(gaps.size * 4 + 4, dtype=np.uint32)
         stream = _stream_bytes(*encode_gaps(gaps, starts, shifts, means, words))
     else:
@@ -119,13 +128,25 @@ def _value_bytes(bits):
     counts = np.zeros(VALUE_SYMBOLS, dtype=np.int64)
     for i in range(bits.size):
         counts[(bits[i] >> np.uint32(23)) & np.uint32(255)] += 1
+    if bits.size >= ESTIMATE_FROM:
+        return _counted_bytes(counts, bits.size)
     frequencies = _frequencies(counts, bits.size)
+    return _coded_bytes(frequencies, _coded_symbols(bits, frequencies), bits.size)
+
+
+@numba.njit(cache=True, nogil=True)
+def _counted_bytes(counts, entries):
+    frequencies = _frequencies(counts, entries)
+    return _coded_bytes(frequencies, _entropy_bytes(counts, frequencies), entries)
+
+
+@numba.njit(cache=True, nogil=True)
+def _coded_bytes(frequencies, stream, entries):
     used = np.flatnonzero(frequencies)
     table = 2
     for symbol in range(used[0], used[-1] + 1):
         table += _varint_bytes(frequencies[symbol])
-    stream = _coded_symbols(bits, frequencies) if bits.size < _ESTIMATE_FROM else _entropy_bytes(counts, frequencies)
-    return min(table + _varint_bytes(stream) + stream, bits.size) + _PLAIN_BYTES * bits.size
+    return min(table + _varint_bytes(stream) + stream, entries) + _PLAIN_BYTES * entries
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,7 +7,6 @@ and threads count the bytes of its messages.
 import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ import torch
 from torch import nn
 
 from fedjoule.arrays import IntArray
-from fedjoule.codec.sizes import float32_sizes
+from fedjoule.codec.sizes import ESTIMATE_FROM, dense_float32_sizes, float32_sizes
 from fedjoule.codec.threads import CORES
-from fedjoule.codec.update import SparseUpdate
 from fedjoule.engine.algorithm import Floats, compress, take_back
 from fedjoule.engine.graph import RecordedSteps
 from fedjoule.engine.local import Progress, Samples, train_one, train_stack
@@ -32,6 +30,9 @@ from fedjoule.engine.uploads import compressor_of, dense_bytes, message_bytes
 from fedjoule.errors import DivergedError, InvalidInputError
 
 _ENCODERS = max(1, min(8, CORES // 2))
+_EXPONENTS = 256
+Sizes = Callable[[IntArray], IntArray]  # bytes of the messages of some neighbouring clients of a chunk
+Graphs = dict[tuple[int, int, int, float, bool], RecordedSteps]
 
 
 class GpuClients:
@@ -48,8 +49,9 @@ class GpuClients:
         stacked: bool,
         seeded: bool,
         compiled: bool,
+        graphs: Graphs | None = None,
     ) -> None:
-        """Nothing is compiled before the first round."""
+        """Nothing is compiled before the first round; ``graphs`` may hold those of like runs, and keeps new ones."""
         keep_freed_memory()
         self.samples, self.options, self.chunk = samples, options, chunk
         self._stacked, self._compiled = stacked, compiled
@@ -57,7 +59,7 @@ class GpuClients:
         kind = ClientModel if stacked else SingleModel
         self._model: Any = kind(model, loss, device, precision=options.precision)
         self._seeded = seeded
-        self._steps: dict[int, RecordedSteps] = {}
+        self._shared, self._graphs = graphs is not None, {} if graphs is None else graphs
         self._starts: dict[bytes, torch.Tensor] = {}
         self._shares: dict[bytes, torch.Tensor] = {}
         self._encoders = ThreadPoolExecutor(_ENCODERS, "fedjoule-encode")
@@ -119,13 +121,12 @@ class GpuClients:
         """Batches grow by doubling, with padding, so that few sizes are ever compiled."""
         first = self.options.batch_size or batch
         capacity = batch if batch <= first else first * 2 ** math.ceil(math.log2(batch / first))
-        if capacity not in self._steps:
-            options = self.options
-            self._steps.clear()
-            self._steps[capacity] = RecordedSteps(
-                self._model, self.samples, self.chunk, options.local_steps, capacity, options.momentum, self._compiled
-            )
-        return self._steps[capacity]
+        key = (self.chunk, self.options.local_steps, capacity, self.options.momentum, self._compiled)
+        if key not in self._graphs:
+            if not self._shared:
+                self._graphs.clear()
+            self._graphs[key] = RecordedSteps(self._model, self.samples, *key)
+        return self._graphs[key]
 
     def _compress(
         self,
@@ -145,15 +146,42 @@ class GpuClients:
             memories = state.memories[int(clients[0]) : int(clients[-1]) + 1]
         else:
             memories = state.memories[torch.from_numpy(clients).to(updates.device)]
-        plain = self.options.compressor == "top-k" and self.options.values == "float32"
-        send = self._top_k if plain else self._one_by_one
-        sent = send(updates, memories, task, part)
+        sizes = self._sender(task, part, updates.shape[1])(updates, memories, task, part)
         if self.options.error_feedback and not neighbours:
             state.memories[torch.from_numpy(clients).to(updates.device)] = memories
         mean += self._on_device(np.where(task.delivered[part], task.shares[part], 0.0).astype(np.float32)) @ updates
-        return self._count(sent, buffers)
+        return self._count(sizes, clients.size, buffers)
 
-    def _top_k(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> "_Messages":
+    def _sender(self, task: RoundTask, part: slice, size: int) -> Callable[..., Sizes]:
+        """The fastest way to compress a chunk: ``updates`` becomes what is sent, ``memories`` what is left."""
+        options = self.options
+        if options.values != "float32" or options.compressor not in ("top-k", "none"):
+            return self._one_by_one
+        everything = options.compressor == "none" or bool(np.all(task.kept[part] == size))
+        if everything and size >= ESTIMATE_FROM:
+            return self._everything
+        return self._top_k if options.compressor == "top-k" else self._one_by_one
+
+    def _everything(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> Sizes:
+        """Nothing is left out; the exponents of the values, which the sizes depend on, are counted on the GPU."""
+        updates += memories
+        memories.zero_()
+        lost = ~task.delivered[part]
+        if lost.any() and self.options.error_feedback:
+            rows = torch.from_numpy(np.flatnonzero(lost)).to(updates.device)
+            memories[rows] = updates[rows]
+        exponents = ((updates.view(torch.int32) >> 23) & (_EXPONENTS - 1)).long()
+        counts = torch.zeros((updates.shape[0], _EXPONENTS), dtype=torch.int32, device=updates.device)
+        counts.scatter_add_(1, exponents, torch.ones_like(counts[:1, :1]).expand_as(exponents))
+        (counted,), ready = _to_host(counts)
+
+        def sizes(span: IntArray) -> IntArray:
+            ready.synchronize()
+            return dense_float32_sizes(updates.shape[1], counted.numpy()[span])
+
+        return sizes
+
+    def _top_k(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> Sizes:
         """All rows at once; ``updates`` then holds what each client sent, dense."""
         from fedjoule.engine.topk_cuda import rows_with_nan, select_rows
 
@@ -168,13 +196,17 @@ class GpuClients:
             memories.view(-1)[flat[chosen]] += values[chosen]
         (positions, values, states), ready = _to_host(positions, values, states)
 
-        def check() -> None:
+        ends = np.cumsum(kept)
+
+        def sizes(span: IntArray) -> IntArray:
             ready.synchronize()
             for row in rows_with_nan(states):
                 client = task.participants[part][row]
                 raise DivergedError(f"training diverged: the update of client {client} in round {task.number} is NaN")
+            sent = slice(int(ends[span[0]] - kept[span[0]]), int(ends[span[-1]]))
+            return float32_sizes(size, positions.numpy()[sent], values.numpy()[sent], kept[span])
 
-        return _Messages(size, kept, positions.numpy(), values.numpy(), check)
+        return sizes
 
     def _row_starts(self, kept: IntArray, size: int) -> torch.Tensor:
         """The flat position at which the row of each kept entry starts."""
@@ -191,73 +223,52 @@ class GpuClients:
             self._shares = {key: torch.from_numpy(shares).to(self.samples.inputs.device)}
         return self._shares[key]
 
-    def _one_by_one(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> "_Messages":
-        """The compressors of the processor, client by client."""
-        found: list[SparseUpdate] = []
-        sizes: list[int] = []
-        for row in range(updates.shape[0]):
+    def _one_by_one(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> Sizes:
+        """The compressors of the processor, each client in a thread."""
+        computed, kept_back = updates.cpu().numpy(), memories.cpu().numpy()
+
+        def send(row: int) -> int:
             client, k = int(task.participants[part][row]), int(task.kept[part][row])
-            update, memory = updates[row].cpu().numpy(), memories[row].cpu().numpy()
             compressor = compressor_of(self.options, k, client, task.number)
             try:
-                sent, left = compress(update, np.zeros_like(update), memory, compressor)
+                sent, left = compress(computed[row], np.zeros_like(computed[row]), kept_back[row], compressor)
             except InvalidInputError as error:
                 raise DivergedError(
                     f"the update of client {client} in round {task.number} cannot be sent: {error}"
                 ) from error
-            sizes.append(message_bytes(self.options, sent, left, client, task.number))
+            size = message_bytes(self.options, sent, left, client, task.number)
             if not task.delivered[part][row]:
                 take_back(sent, left)
-            memories[row].copy_(torch.from_numpy(left))
-            updates[row].copy_(torch.from_numpy(sent.to_dense()))
-            found.append(sent)
-        kept = np.array([sent.count for sent in found])
-        positions = np.concatenate([sent.positions for sent in found])
-        values = np.concatenate([sent.values for sent in found])
-        return _Messages(updates.shape[1], kept, positions, values, lambda: None, np.array(sizes))
+            computed[row], kept_back[row] = sent.to_dense(), left
+            return size
 
-    def _count(self, messages: "_Messages", buffers: torch.Tensor) -> list[Future[IntArray]]:
+        known = np.array(list(self._encoders.map(send, range(computed.shape[0]))))
+        memories.copy_(torch.from_numpy(kept_back))
+        updates.copy_(torch.from_numpy(computed))
+        return lambda span: known[span]
+
+    def _count(self, sizes: Sizes, clients: int, buffers: torch.Tensor) -> list[Future[IntArray]]:
         """Bytes of the messages, counted in threads, some clients in each."""
         (own,), ready = _to_host(buffers)
-        spans = np.array_split(np.arange(messages.kept.size), min(_ENCODERS, messages.kept.size))
+        spans = np.array_split(np.arange(clients), min(_ENCODERS, clients))
 
         def count(span: IntArray) -> IntArray:
-            sizes = messages.sizes(span)
+            bytes_of = sizes(span)
             if not own.numel():
-                return sizes
+                return bytes_of
             ready.synchronize()
-            return sizes + np.array([dense_bytes(own[row].numpy()) for row in span])
+            return bytes_of + np.array([dense_bytes(own[row].numpy()) for row in span])
 
         return [self._encoders.submit(count, span) for span in spans]
 
     def close(self) -> None:
-        """Let the threads and the graphs go."""
+        """Let the threads and the graphs go, those shared with other runs excepted."""
         from fedjoule.engine.topk_cuda import forget_selections
 
         forget_selections()
         self._encoders.shutdown()
-        self._steps.clear()
-
-
-@dataclass(frozen=True, slots=True)
-class _Messages:
-    """What clients sent, one after the other; the arrays may be read after ``check``, which refuses NaN."""
-
-    size: int
-    kept: IntArray
-    positions: IntArray
-    values: Floats
-    check: Callable[[], None]
-    known: IntArray | None = None  # their bytes, where they were counted already
-
-    def sizes(self, span: IntArray) -> IntArray:
-        """Bytes of the messages of some clients, which are neighbours."""
-        if self.known is not None:
-            return self.known[span]
-        self.check()
-        ends = np.cumsum(self.kept)
-        part = slice(int(ends[span[0]] - self.kept[span[0]]), int(ends[span[-1]]))
-        return float32_sizes(self.size, self.positions[part], self.values[part], self.kept[span])
+        if not self._shared:
+            self._graphs.clear()
 
 
 def _to_host(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], torch.cuda.Event]:

@@ -30,7 +30,7 @@ from fedjoule.ledger.schema import RowArray
 from fedjoule.physics.fleet import Fleet
 
 if TYPE_CHECKING:
-    from fedjoule.engine.gpu import GpuClients
+    from fedjoule.engine.gpu import GpuClients, Graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,13 @@ class Simulator:
         threads: int = CORES,
         chunk: int | None = None,
         compiled: bool = True,
+        graphs: "Graphs | None" = None,
     ) -> None:
-        """Check that everything fits together; nothing is trained yet."""
+        """Check that everything fits together; nothing is trained yet.
+
+        Simulators of one model, loss and precision on the same samples may share ``graphs``, a dict: on a GPU the steps
+        are then compiled and recorded once.
+        """
         device = federation.samples.inputs.device
         if options.clients != len(federation.parts):
             raise InvalidInputError(
@@ -88,7 +93,7 @@ class Simulator:
         self._key = stream_key(options.seed, "batches")
         self.path = self._choose_path(model, loss, chunk)
         self.workers = Workers(1 if self.path.seeded else threads)
-        self._clients = self._backend(model, loss, compiled)
+        self._clients = self._backend(model, loss, compiled, graphs)
         flat = ClientModel(model, loss, device)
         self.kept = np.maximum(1, np.rint(flat.parameters.size / options.sparsity)).astype(np.int64)
         memories = options.clients if options.error_feedback else 0
@@ -162,7 +167,9 @@ class Simulator:
             chunk=chunk,
         )
 
-    def _backend(self, model: nn.Module, loss: Loss, compiled: bool) -> "ProcessorClients | GpuClients":
+    def _backend(
+        self, model: nn.Module, loss: Loss, compiled: bool, graphs: "Graphs | None"
+    ) -> "ProcessorClients | GpuClients":
         samples, options, path = self.federation.samples, self.options, self.path
         if samples.inputs.is_cuda:
             from fedjoule.engine.gpu import GpuClients
@@ -176,6 +183,7 @@ class Simulator:
                 stacked=path.stacked,
                 seeded=path.seeded,
                 compiled=compiled,
+                graphs=graphs,
             )
         return ProcessorClients(
             model, loss, samples, options, chunk=path.chunk, workers=self.workers, seeded=path.seeded
