@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,23 +70,30 @@ def prepare(
         parts = _deal_out(training, dataset, len(scenario.fleet))
     except InvalidInputError as error:
         raise InvalidInputError(f"{scenario.name}: {error}") from error
-    channels, height, width = dataset.shape
-    model = build(
-        scenario.architecture,
-        channels=channels,
-        height=height,
-        width=width,
-        classes=dataset.classes,
-        seed=stream_key(training.seed, "weights"),
-    )
     return Task(
         scenario=scenario,
         training=training,
         dataset=dataset,
         federation=Federation(_samples(dataset, dataset.train_images, dataset.train_labels, device), parts),
         test=_samples(dataset, dataset.test_images, dataset.test_labels, device),
-        model=model,
+        model=_new_model(scenario, training, dataset),
         device=device,
+    )
+
+
+def varied(task: Task, **changes: Any) -> Task:
+    """The task with other [training] keys, a new seed say: dealt out and built anew, the samples shared."""
+    training = task.training.model_copy(update=changes)
+    training.check()
+    if training.data != task.training.data:
+        raise InvalidInputError(f"training.data must stay {task.training.data!r}, got {training.data!r}")
+    parts = _deal_out(training, task.dataset, len(task.scenario.fleet))
+    return replace(
+        task,
+        scenario=replace(task.scenario, training=training),
+        training=training,
+        federation=Federation(task.federation.samples, parts),
+        model=_new_model(task.scenario, training, task.dataset),
     )
 
 
@@ -134,6 +141,19 @@ def _plain(costs: FloatArray | None) -> list[float] | None:
 def device_name(device: torch.device) -> str:
     """The processor or the name of the GPU."""
     return "cpu" if device.type == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"
+
+
+def _new_model(scenario: Scenario, training: TrainingTable, dataset: Dataset) -> nn.Module:
+    assert scenario.architecture is not None
+    channels, height, width = dataset.shape
+    return build(
+        scenario.architecture,
+        channels=channels,
+        height=height,
+        width=width,
+        classes=dataset.classes,
+        seed=stream_key(training.seed, "weights"),
+    )
 
 
 def _deal_out(training: TrainingTable, dataset: Dataset, clients: int) -> list[IntArray]:

@@ -2,7 +2,17 @@
 
 import numpy as np
 
-PURPOSES = ("partition", "weights", "batches", "participation", "failures", "channel", "compressor", "model")
+PURPOSES = (
+    "partition",
+    "weights",
+    "batches",
+    "participation",
+    "failures",
+    "channel",
+    "compressor",
+    "model",
+    "estimates",
+)
 
 
 def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:

@@ -1,0 +1,242 @@
+"""Trainings of one study: pilot runs that tune the step size, runs that are shown, and constants of the bound."""
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjoule.arrays import FloatArray
+from fedjoule.engine.estimates import ClientGradients, adaptive_local_steps, estimate_constants, estimate_drift
+from fedjoule.engine.experiment import Task, device_name, prepare, varied
+from fedjoule.engine.loop import TARGET, TrainingLoop
+from fedjoule.engine.options import TrainingOptions
+from fedjoule.engine.simulate import Simulator
+from fedjoule.engine.stack import cross_entropy
+from fedjoule.engine.train import choose_device
+from fedjoule.errors import DivergedError
+from fedjoule.ledger.log import RowLog
+from fedjoule.ledger.schema import LEDGER, METRICS, RowArray
+from fedjoule.reproduce.records import Record
+from fedjoule.reproduce.studies import STUDIES, TUNING_SEED, Setting
+from fedjoule.scenario import Scenario
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+TUNING_RESOLUTION = 10  # local steps between two looks at the test set
+ADAPTATION_STEPS = 40  # local steps between two choices of H
+ESTIMATE_BATCH = 128
+LARGEST_ADAPTIVE_STEPS = 50
+CURVE = ("round", "epochs", "train_loss", "train_accuracy", "test_loss", "test_accuracy")
+TOTALS = ("total_joules", "total_radio_joules", "total_compute_joules", "total_payload_bytes")
+
+
+def study_scenario(name: str) -> Scenario:
+    """The scenario file of a study."""
+    return Scenario.from_toml(SCENARIOS / STUDIES[name].scenario)
+
+
+class Lab:
+    """Data and recorded graphs of a study, shared by all its trainings."""
+
+    def __init__(self, study: str, device: str, data_dir: str | None) -> None:
+        """Load the data."""
+        self.study = STUDIES[study]
+        self.task = prepare(study_scenario(study), choose_device(device), data_dir)
+        self._seeded = {self.task.training.seed: self.task}
+        self._graphs: dict[Any, Any] = {}
+        # compiling pays for deep networks only: a small one is bound by starting its kernels, which a graph spares
+        self._compiled = str(self.task.scenario.architecture).startswith("resnet")
+        self._precision = "tf32" if self.task.device.type == "cuda" else "float32"
+
+    def tune(self, setting: Setting) -> Record:
+        """The step size with which the pilot accuracy is reached in the fewest rounds."""
+        scale = self.study.scale
+        most = math.ceil(scale.pilot_steps / setting.local_steps)
+        best: tuple[int, float] | None = None
+        closest: tuple[float, float] | None = None
+        tried = []
+        for rate in scale.learning_rates:
+            rounds = most if best is None else best[0] - 1
+            if rounds < 1:
+                break
+            needed, accuracy = self._rounds_to_pilot_accuracy(setting, rate, rounds)
+            tried.append({"learning_rate": rate, "rounds": needed, "test_accuracy": accuracy, "most_rounds": rounds})
+            if needed is not None:
+                best = needed, rate
+            if closest is None or accuracy > closest[0]:
+                closest = accuracy, rate
+        assert closest is not None
+        return self._described(setting) | {
+            "tried": tried,
+            "learning_rate": closest[1] if best is None else best[1],
+            "rounds": None if best is None else best[0],
+        }
+
+    def _rounds_to_pilot_accuracy(self, setting: Setting, rate: float, rounds: int) -> tuple[int | None, float]:
+        options = self._options(
+            setting,
+            rate,
+            TUNING_SEED,
+            rounds=rounds,
+            target_accuracy=self.study.scale.pilot_accuracy,
+            evaluate_every=max(1, TUNING_RESOLUTION // setting.local_steps),
+        )
+        loop, reason = self._trained(self._task(TUNING_SEED), options)
+        accuracy = loop.last_test[1]
+        return (
+            loop.simulator.state.round if reason == TARGET else None,
+            0.0 if reason == "diverged" or math.isnan(accuracy) else accuracy,
+        )
+
+    def run(self, setting: Setting, rate: float, seed: int) -> Record:
+        """A training of ``steps`` local steps, with its curve."""
+        began = time.monotonic()
+        scale = self.study.scale
+        options = self._options(
+            setting,
+            rate,
+            seed,
+            rounds=math.ceil(scale.steps / setting.local_steps),
+            evaluate_every=max(1, scale.resolution // setting.local_steps),
+        )
+        task = self._task(seed)
+        if setting.adaptive:
+            loop, reason = self._trained_adaptively(task, options)
+        else:
+            loop, reason = self._trained(task, options)
+        return self._described(setting) | {
+            "stop_reason": reason,
+            "curve": curve_of(loop.metrics.rows()),
+            "local_steps_used": _steps_used(loop.ledger.rows()),
+            "wall_seconds": round(time.monotonic() - began, 3),
+        }
+
+    def constants(self) -> Record:
+        """Constants of Theorem 1 for this task, and a target: a hundredth of the first squared gradient norm."""
+        task = self._task(TUNING_SEED)
+        gradients = ClientGradients(task.model, cross_entropy, task.federation, seed=TUNING_SEED)
+        batch = task.training.batch_size
+        assert isinstance(batch, int)
+        flat = Simulator(
+            task.model, task.federation, self._options(_probe(task), 0.1, TUNING_SEED, rounds=1), loss=cross_entropy
+        )
+        found, squared = estimate_constants(gradients, flat.state.weights, batch=batch, learning_rate=0.05)
+        flat.close()
+        return {"epsilon": squared / 100.0} | dataclasses.asdict(found)
+
+    def _task(self, seed: int) -> Task:
+        if seed not in self._seeded:
+            self._seeded[seed] = varied(self.task, seed=seed)
+        return self._seeded[seed]
+
+    def _options(self, setting: Setting, rate: float, seed: int, **more: Any) -> TrainingOptions:
+        given = self.task.training.options(self.task.scenario.folder)
+        given |= {"learning_rate": rate, "seed": seed, "precision": self._precision}
+        return TrainingOptions(
+            **given | dict(setting.changes) | {"local_steps": setting.local_steps, "sparsity": setting.sparsity} | more
+        )
+
+    def _simulator(self, task: Task, options: TrainingOptions) -> Simulator:
+        return Simulator(
+            task.model,
+            task.federation,
+            options,
+            loss=cross_entropy,
+            fleet=task.scenario.fleet,
+            compiled=self._compiled,
+            graphs=self._graphs,
+        )
+
+    def _trained(self, task: Task, options: TrainingOptions) -> tuple[TrainingLoop, str]:
+        simulator = self._simulator(task, options)
+        try:
+            evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
+            loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))
+            return loop, _finished(loop)
+        finally:
+            simulator.close()
+
+    def _trained_adaptively(self, task: Task, options: TrainingOptions) -> tuple[TrainingLoop, str]:
+        """H is chosen anew from time to time; the budget is that of as many dense steps with H = 1."""
+        fleet, rate = task.scenario.fleet, options.learning_rate
+        gradients = ClientGradients(task.model, cross_entropy, task.federation, seed=options.seed)
+        step, message = float(fleet.joules_per_step.sum()), 32.0 * task.scenario.parameters
+        upload = float((message * fleet.joules_per_bit + fleet.message_joules).sum())
+        steps_left, local_steps = options.rounds, 1
+        budget = options.rounds * (step + upload)
+        loop: TrainingLoop | None = None
+        while steps_left > 0:
+            rounds = max(1, min(ADAPTATION_STEPS, steps_left) // local_steps)
+            before = loop.simulator.state.round if loop else 0
+            part = dataclasses.replace(
+                options, local_steps=local_steps, rounds=before + rounds, evaluate_every=before + rounds
+            )
+            simulator = self._simulator(task, part)
+            try:
+                evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
+                if loop is None:
+                    loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))
+                else:
+                    simulator.state = loop.simulator.state
+                    loop.simulator, loop.evaluator = simulator, evaluator
+                reason = _finished(loop)
+                if reason == "diverged":
+                    return loop, reason
+                steps_left -= rounds * local_steps
+                drift = estimate_drift(gradients, simulator.state.weights, rate, batch=ESTIMATE_BATCH, draw=before)
+                local_steps = adaptive_local_steps(
+                    drift,
+                    learning_rate=rate,
+                    step_joules=step,
+                    round_joules=upload,
+                    budget_joules=budget - loop.totals.joules,
+                    last=local_steps,
+                    largest=LARGEST_ADAPTIVE_STEPS,
+                )
+            finally:
+                simulator.close()
+        assert loop is not None
+        return loop, "rounds"
+
+    def _described(self, setting: Setting) -> Record:
+        return {
+            "local_steps": setting.local_steps,
+            "sparsity": [float(value) for value in setting.sparsity],
+            "device": device_name(self.task.device),
+        }
+
+
+def _probe(task: Task) -> Setting:
+    return Setting("probe", 1, np.ones(len(task.scenario.fleet)))
+
+
+def _finished(loop: TrainingLoop) -> str:
+    try:
+        return loop.run()
+    except DivergedError:
+        return "diverged"
+
+
+def _steps_used(ledger: RowArray) -> dict[str, int]:
+    """In how many rounds each H was used."""
+    first = ledger[ledger["device"] == 0]["local_steps"] if ledger.size else np.zeros(0, dtype=np.int64)
+    values, counts = np.unique(first, return_counts=True)
+    return {str(value): int(count) for value, count in zip(values, counts, strict=True)}
+
+
+def curve_of(metrics: RowArray) -> dict[str, list[float]]:
+    """The evaluated rounds; training loss and accuracy are means since the last one."""
+    at = np.flatnonzero(~np.isnan(metrics["test_accuracy"]))
+    curve: dict[str, list[float]] = {}
+    for name in CURVE + TOTALS:
+        column = metrics[name].astype(np.float64)
+        chosen = _means(column, at) if name.startswith("train_") else column[at]
+        curve[name] = [float(f"{value:.7g}") for value in chosen]
+    return curve
+
+
+def _means(column: FloatArray, at: np.ndarray) -> FloatArray:
+    starts = np.concatenate([[0], at[:-1] + 1])
+    return np.array([column[start : end + 1].mean() for start, end in zip(starts, at, strict=True)])

@@ -1,0 +1,118 @@
+"""Trainings one after the other or in several processes; what has a record is not trained again."""
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fedjoule.reproduce.records import Record, Records
+from fedjoule.reproduce.studies import STUDIES, Setting
+
+if TYPE_CHECKING:
+    from fedjoule.reproduce.lab import Lab
+
+
+@dataclass(frozen=True)
+class Job:
+    """One record to make."""
+
+    study: str
+    kind: Literal["tune", "run", "constants"]
+    setting: Setting | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its record."""
+        if self.setting is None:
+            return self.kind
+        return f"{self.kind}-{self.setting.name}" + ("" if self.seed is None else f"-seed{self.seed}")
+
+    @property
+    def order(self) -> Record:
+        """All that the record depends on; one made by another order does not count."""
+        scale = STUDIES[self.study].scale
+        order: Record = {"study": self.study, "kind": self.kind}
+        if self.setting is not None:
+            setting = self.setting
+            order |= {
+                "local_steps": setting.local_steps,
+                "changes": dict(setting.changes),
+                "adaptive": setting.adaptive,
+            }
+            order["sparsity"] = [float(f"{value:.6g}") for value in setting.sparsity]
+        if self.kind == "tune":
+            order |= {"rates": list(scale.learning_rates), "accuracy": scale.pilot_accuracy, "most": scale.pilot_steps}
+        if self.kind == "run":
+            order |= {"learning_rate": self.learning_rate, "seed": self.seed, "steps": scale.steps}
+        return order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """Where and how trainings are carried out; with ``train`` false only records are read."""
+
+    records: Records
+    device: str = "auto"
+    data_dir: str | None = None
+    processes: int = 1
+    train: bool = True
+    on_job: Callable[[str, int, int], None] = lambda _name, _done, _total: None
+
+
+def carry_out(jobs: Iterable[Job], means: Means) -> dict[str, Record]:
+    """Records of the jobs by name; missing ones are made, or left out where nothing is to be trained."""
+    wanted = list(jobs)
+    missing = [job for job in wanted if _found(job, means.records) is None]
+    if means.train:
+        done = len(wanted) - len(missing)
+        for job, record in _made(missing, means):
+            means.records.save(job.study, job.name, {"order": job.order} | record)
+            done += 1
+            means.on_job(f"{job.study}: {job.name}", done, len(wanted))
+    found = {job.name: _found(job, means.records) for job in wanted}
+    return {name: record for name, record in found.items() if record is not None}
+
+
+def _found(job: Job, records: Records) -> Record | None:
+    record = records.load(job.study, job.name)
+    return record if record is not None and record.get("order") == job.order else None
+
+
+def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:
+    if means.processes == 1 or len(jobs) < 2:
+        for job in jobs:
+            yield job, _make(job, means.device, means.data_dir)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(means.processes, mp_context=context) as pool:
+        pending = {pool.submit(_make, job, means.device, means.data_dir): job for job in jobs}
+        try:
+            for future in as_completed(pending):
+                yield pending[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+_labs: "dict[tuple[str, str, str | None], Lab]" = {}
+
+
+def _make(job: Job, device: str, data_dir: str | None) -> Record:
+    from fedjoule.reproduce.lab import Lab
+
+    key = (job.study, device, data_dir)
+    if key not in _labs:
+        _labs.clear()
+        _labs[key] = Lab(*key)
+    lab = _labs[key]
+    if job.kind == "constants":
+        return lab.constants()
+    assert job.setting is not None
+    if job.kind == "tune":
+        return lab.tune(job.setting)
+    assert job.learning_rate is not None
+    assert job.seed is not None
+    return lab.run(job.setting, job.learning_rate, job.seed)
