@@ -7,7 +7,7 @@ from fedjoule import codec
 from fedjoule.codec.update import SparseUpdate
 from fedjoule.engine.options import TrainingOptions
 from fedjoule.engine.streams import stream
-from fedjoule.engine.uploads import compressor_of, message_bytes
+from fedjoule.engine.uploads import compressor_of, message_bytes, round_values
 
 SIZE, KEPT = 5_000, 400
 
@@ -28,7 +28,7 @@ def test_qsgd_is_charged_for_the_levels_that_were_drawn(levels):
     whole = SparseUpdate(size=SIZE, positions=np.arange(SIZE), values=update + memory)
     draws = stream(chosen.seed, "compressor", 7, 2)
     written = len(codec.encode(whole, values="qsgd", levels=levels, rng=draws))
-    assert message_bytes(chosen, sent, left, 2, 7) == pytest.approx(written, rel=1e-3)
+    assert message_bytes(chosen, sent, left[sent.positions], 2, 7) == pytest.approx(written, rel=1e-3)
 
 
 @pytest.mark.parametrize("values", ["float32", "float16", "bfloat16", "int8", "qsgd"])
@@ -41,11 +41,25 @@ def test_rounded_values_are_charged_as_they_are_written(compressor, values):
     draws = stream(chosen.seed, "compressor", 7, 2, 1)
     payload = codec.encode(exact, values=values, rng=draws)
     np.testing.assert_array_equal(codec.decode(payload).values, sent.values)
-    assert message_bytes(chosen, sent, left, 2, 7) == pytest.approx(len(payload), rel=1e-3)
+    assert message_bytes(chosen, sent, left[sent.positions], 2, 7) == pytest.approx(len(payload), rel=1e-3)
 
 
 def test_ternary_messages_are_charged_as_they_are_written():
     chosen = options(compressor="ternary")
     update, memory = vectors()
     sent, left = compressor_of(chosen, KEPT, 2, 7)(update, memory.copy())
-    assert message_bytes(chosen, sent, left, 2, 7) == len(codec.encode(sent, values="ternary"))
+    assert message_bytes(chosen, sent, left[sent.positions], 2, 7) == len(codec.encode(sent, values="ternary"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"compressor": "ternary"}, {"values": "int8"}, {"values": "qsgd"}, {"values": "float16"}],
+    ids=["ternary", "int8", "qsgd", "float16"],
+)
+def test_chosen_values_are_rounded_as_in_the_whole_compressor(given):
+    chosen = options(**given)
+    update, memory = vectors()
+    sent, left = compressor_of(chosen, KEPT, 2, 7)(update, memory.copy())
+    seen, rest = round_values(chosen, (update + memory)[sent.positions], 2, 7)
+    np.testing.assert_array_equal(seen, sent.values)
+    np.testing.assert_array_equal(rest, left[sent.positions])

@@ -71,8 +71,8 @@ def estimate_constants(
 ) -> tuple[LearningConstants, float]:
     """Constants of Theorem 1 near the initial weights, and the squared gradient norm there.
 
-    sigma from the spread of small batches about large ones, L the largest over ``points`` steps of descent, and F* as 0,
-    which no cross-entropy is below.
+    sigma from the spread of small batches about large ones, L the largest over ``points`` steps of descent, and F* as
+    0, which no cross-entropy is below.
     """
     clients = range(len(gradients.federation.parts))
     smoothness, first, here = 0.0, None, weights

@@ -7,6 +7,7 @@ and threads count the bytes of its messages.
 import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import nn
 from fedjoule.arrays import IntArray
 from fedjoule.codec.sizes import ESTIMATE_FROM, dense_float32_sizes, float32_sizes
 from fedjoule.codec.threads import CORES
+from fedjoule.codec.update import SparseUpdate
 from fedjoule.engine.algorithm import Floats, compress, take_back
 from fedjoule.engine.graph import RecordedSteps
 from fedjoule.engine.local import Progress, Samples, train_one, train_stack
@@ -26,7 +28,7 @@ from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_bu
 from fedjoule.engine.single import SingleModel
 from fedjoule.engine.stack import ClientModel, Loss
 from fedjoule.engine.streams import stream_key
-from fedjoule.engine.uploads import compressor_of, dense_bytes, message_bytes
+from fedjoule.engine.uploads import compressor_of, dense_bytes, message_bytes, round_values
 from fedjoule.errors import DivergedError, InvalidInputError
 
 _ENCODERS = max(1, min(8, CORES // 2))
@@ -125,7 +127,8 @@ class GpuClients:
         if key not in self._graphs:
             if not self._shared:
                 self._graphs.clear()
-            self._graphs[key] = RecordedSteps(self._model, self.samples, *key)
+            like = [graph for known, graph in self._graphs.items() if known[:1] + known[2:] == key[:1] + key[2:]]
+            self._graphs[key] = RecordedSteps(self._model, self.samples, *key, like=like[0] if like else None)
         return self._graphs[key]
 
     def _compress(
@@ -155,6 +158,8 @@ class GpuClients:
     def _sender(self, task: RoundTask, part: slice, size: int) -> Callable[..., Sizes]:
         """The fastest way to compress a chunk: ``updates`` becomes what is sent, ``memories`` what is left."""
         options = self.options
+        if options.compressor == "ternary" or (options.compressor == "top-k" and options.values != "float32"):
+            return self._rounded_top_k
         if options.values != "float32" or options.compressor not in ("top-k", "none"):
             return self._one_by_one
         everything = options.compressor == "none" or bool(np.all(task.kept[part] == size))
@@ -182,31 +187,73 @@ class GpuClients:
         return sizes
 
     def _top_k(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> Sizes:
-        """All rows at once; ``updates`` then holds what each client sent, dense."""
-        from fedjoule.engine.topk_cuda import rows_with_nan, select_rows
-
-        kept, size = task.kept[part], updates.shape[1]
-        positions, values, states = select_rows(updates, memories, kept.tolist(), memories)
-        flat = positions + self._row_starts(kept, size)
-        updates.zero_()
-        updates.view(-1)[flat] = values
-        lost = np.repeat(~task.delivered[part], kept)
-        if lost.any() and self.options.error_feedback:
-            chosen = torch.from_numpy(np.flatnonzero(lost)).to(updates.device)
-            memories.view(-1)[flat[chosen]] += values[chosen]
-        (positions, values, states), ready = _to_host(positions, values, states)
-
-        ends = np.cumsum(kept)
+        """All rows at once, without a wait."""
+        chosen = self._select(updates, memories, task, part)
+        self._scatter(updates, memories, chosen.flat, chosen.values, task, part)
 
         def sizes(span: IntArray) -> IntArray:
-            ready.synchronize()
-            for row in rows_with_nan(states):
-                client = task.participants[part][row]
-                raise DivergedError(f"training diverged: the update of client {client} in round {task.number} is NaN")
-            sent = slice(int(ends[span[0]] - kept[span[0]]), int(ends[span[-1]]))
-            return float32_sizes(size, positions.numpy()[sent], values.numpy()[sent], kept[span])
+            positions, values = chosen.on_host()
+            sent = slice(chosen.parts[span[0]].start, chosen.parts[span[-1]].stop)
+            return float32_sizes(updates.shape[1], positions[sent], values[sent], task.kept[part][span])
 
         return sizes
+
+    def _rounded_top_k(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> Sizes:
+        """Selected on the GPU; the few chosen values are rounded on the host."""
+        chosen = self._select(updates, memories, task, part)
+        positions, values = chosen.on_host()
+        seen, rest = np.empty_like(values), np.empty_like(values)
+        known = np.empty(len(chosen.parts), dtype=np.int64)
+        for row, own in enumerate(chosen.parts):
+            client = int(task.participants[part][row])
+            try:
+                seen[own], rest[own] = round_values(self.options, values[own], client, task.number)
+            except InvalidInputError as error:
+                raise DivergedError(
+                    f"the update of client {client} in round {task.number} cannot be sent: {error}"
+                ) from error
+            sent = SparseUpdate.trusted(updates.shape[1], positions[own], seen[own])
+            known[row] = message_bytes(self.options, sent, rest[own], client, task.number)
+        memories.view(-1)[chosen.flat] = torch.from_numpy(rest).to(updates.device)
+        self._scatter(updates, memories, chosen.flat, torch.from_numpy(seen).to(updates.device), task, part)
+        return lambda span: known[span]
+
+    def _select(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> "_Chosen":
+        """Top-k of every row; ``memories`` then hold the sums with what was chosen cleared."""
+        from fedjoule.engine.topk_cuda import rows_with_nan, select_rows
+
+        kept = task.kept[part]
+        positions, values, states = select_rows(updates, memories, kept.tolist(), memories)
+        flat = positions + self._row_starts(kept, updates.shape[1])
+        (host_positions, host_values, host_states), ready = _to_host(positions, values, states)
+
+        def on_host() -> tuple[IntArray, Floats]:
+            ready.synchronize()
+            for row in rows_with_nan(host_states):
+                client = task.participants[part][row]
+                raise DivergedError(f"training diverged: the update of client {client} in round {task.number} is NaN")
+            return host_positions.numpy(), host_values.numpy()
+
+        ends = np.cumsum(kept).tolist()
+        parts = [slice(end - int(k), end) for end, k in zip(ends, kept, strict=True)]
+        return _Chosen(flat, values, parts, on_host)
+
+    def _scatter(
+        self,
+        updates: torch.Tensor,
+        memories: torch.Tensor,
+        flat: torch.Tensor,
+        values: torch.Tensor,
+        task: RoundTask,
+        part: slice,
+    ) -> None:
+        """``updates`` becomes what was sent, dense; what was lost goes back to the memories."""
+        updates.zero_()
+        updates.view(-1)[flat] = values
+        lost = np.repeat(~task.delivered[part], task.kept[part])
+        if lost.any() and self.options.error_feedback:
+            taken_back = torch.from_numpy(np.flatnonzero(lost)).to(updates.device)
+            memories.view(-1)[flat[taken_back]] += values[taken_back]
 
     def _row_starts(self, kept: IntArray, size: int) -> torch.Tensor:
         """The flat position at which the row of each kept entry starts."""
@@ -236,7 +283,7 @@ class GpuClients:
                 raise DivergedError(
                     f"the update of client {client} in round {task.number} cannot be sent: {error}"
                 ) from error
-            size = message_bytes(self.options, sent, left, client, task.number)
+            size = message_bytes(self.options, sent, left[sent.positions], client, task.number)
             if not task.delivered[part][row]:
                 take_back(sent, left)
             computed[row], kept_back[row] = sent.to_dense(), left
@@ -269,6 +316,16 @@ class GpuClients:
         self._encoders.shutdown()
         if not self._shared:
             self._graphs.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Entries that the clients of a chunk chose, one client after the other; ``on_host`` waits for them."""
+
+    flat: torch.Tensor
+    values: torch.Tensor
+    parts: list[slice]
+    on_host: Callable[[], tuple[IntArray, Floats]]
 
 
 def _to_host(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], torch.cuda.Event]:

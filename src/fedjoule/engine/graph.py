@@ -29,8 +29,12 @@ class RecordedSteps:
         batch: int,
         momentum: float,
         compiled: bool,
+        like: "RecordedSteps | None" = None,
     ) -> None:
-        """Allocate, compile and record; the first two rounds' worth of steps are run on scratch data."""
+        """Allocate, compile and record; the first two rounds' worth of steps are run on scratch data.
+
+        ``like`` has the same arguments but for ``steps``; its compiled step is used again.
+        """
         device = samples.inputs.device
         self.model, self.samples, self.momentum, self.batch = model, samples, momentum, batch
         self.start_weights, self.start_buffers = model.initial_weights.clone(), model.initial_buffers.clone()
@@ -43,7 +47,7 @@ class RecordedSteps:
         self._host = [torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in given]
         self._taken = torch.cuda.Event()  # the GPU has read ``_host``, which may be written again
         self.progress = Progress(*torch.empty((2, steps, clients), device=device))
-        self._step = self._traced(compiled)
+        self._step: Callable[..., Any] = self._traced(compiled) if like is None else like._step
         self._graph = self._recorded()
 
     def run(self, weights: torch.Tensor, buffers: torch.Tensor, batches: Batches) -> tuple[torch.Tensor, torch.Tensor]:

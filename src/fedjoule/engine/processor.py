@@ -114,7 +114,8 @@ class ProcessorClients:
             ) from error
         if not np.isfinite(sent.values).all():
             raise DivergedError(f"the update of client {client} in round {task.number} is not finite")
-        total = message_bytes(self.options, sent, left, client, task.number) + dense_bytes(buffers.numpy())
+        rest = left[sent.positions]
+        total = message_bytes(self.options, sent, rest, client, task.number) + dense_bytes(buffers.numpy())
         update = sent if task.delivered[row] else take_back(sent, left)
         if feedback and left is not memory:
             np.copyto(memory, left)

@@ -38,22 +38,28 @@ def _top_k(update: Floats, memory: Floats, *, k: int) -> tuple[SparseUpdate, Flo
     return compressors.top_k(update, memory, k, out=memory)
 
 
-def message_bytes(options: TrainingOptions, sent: SparseUpdate, left: Floats, client: int, number: int) -> int:
-    """Bytes of the message that carries the update, by ``encoded_size``; ``left`` is the memory after it.
+def round_values(options: TrainingOptions, values: Floats, client: int, number: int) -> tuple[Floats, Floats]:
+    """What the server sees of the values that a client chose to send, and what rounding leaves of each."""
+    kind = "ternary" if options.compressor == "ternary" else options.values
+    chosen = SparseUpdate.trusted(values.size, np.arange(values.size), values)
+    rng = stream(options.seed, "compressor", number, client, 1)
+    sent, left = compressors.with_values(chosen, np.zeros_like(values), kind, levels=options.levels, rng=rng)
+    return sent.values, left
+
+
+def message_bytes(options: TrainingOptions, sent: SparseUpdate, rest: Floats, client: int, number: int) -> int:
+    """Bytes of the message that carries the update, by ``encoded_size``; ``rest`` is what rounding left of its values.
 
     QSGD draws its levels, so the message is that of the values before rounding with the draws that rounded them.
     """
-    if options.compressor == "qsgd":
-        before = SparseUpdate.trusted(sent.size, sent.positions, sent.values + left)
-        rng = stream(options.seed, "compressor", number, client)
-        return frame.encoded_size(before, values="qsgd", levels=options.levels, rng=rng)
     if options.compressor == "ternary":
         return frame.encoded_size(sent, values="ternary")
-    if options.values == "qsgd":
-        before = SparseUpdate.trusted(sent.size, sent.positions, sent.values + left[sent.positions])
-        rng = stream(options.seed, "compressor", number, client, 1)
-        return frame.encoded_size(before, values="qsgd", levels=options.levels, rng=rng)
-    return frame.encoded_size(sent, values=options.values)
+    if options.compressor != "qsgd" and options.values != "qsgd":
+        return frame.encoded_size(sent, values=options.values)
+    before = SparseUpdate.trusted(sent.size, sent.positions, sent.values + rest)
+    keys = (number, client) if options.compressor == "qsgd" else (number, client, 1)
+    rng = stream(options.seed, "compressor", *keys)
+    return frame.encoded_size(before, values="qsgd", levels=options.levels, rng=rng)
 
 
 def dense_bytes(vector: Floats) -> int:

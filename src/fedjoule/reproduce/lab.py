@@ -46,8 +46,6 @@ class Lab:
         self.task = prepare(study_scenario(study), choose_device(device), data_dir)
         self._seeded = {self.task.training.seed: self.task}
         self._graphs: dict[Any, Any] = {}
-        # compiling pays for deep networks only: a small one is bound by starting its kernels, which a graph spares
-        self._compiled = str(self.task.scenario.architecture).startswith("resnet")
         self._precision = "tf32" if self.task.device.type == "cuda" else "float32"
 
     def tune(self, setting: Setting) -> Record:
@@ -57,7 +55,7 @@ class Lab:
         best: tuple[int, float] | None = None
         closest: tuple[float, float] | None = None
         tried = []
-        for rate in scale.learning_rates:
+        for rate in (setting.rate_scale * rate for rate in scale.learning_rates):
             rounds = most if best is None else best[0] - 1
             if rounds < 1:
                 break
@@ -145,7 +143,6 @@ class Lab:
             options,
             loss=cross_entropy,
             fleet=task.scenario.fleet,
-            compiled=self._compiled,
             graphs=self._graphs,
         )
 
@@ -238,5 +235,5 @@ def curve_of(metrics: RowArray) -> dict[str, list[float]]:
 
 
 def _means(column: FloatArray, at: np.ndarray) -> FloatArray:
-    starts = np.concatenate([[0], at[:-1] + 1])
+    starts = np.concatenate([[0], at[:-1] + 1])[: at.size]
     return np.array([column[start : end + 1].mean() for start, end in zip(starts, at, strict=True)])

@@ -44,7 +44,12 @@ class Job:
             }
             order["sparsity"] = [float(f"{value:.6g}") for value in setting.sparsity]
         if self.kind == "tune":
-            order |= {"rates": list(scale.learning_rates), "accuracy": scale.pilot_accuracy, "most": scale.pilot_steps}
+            rates = (
+                [float(f"{rate * self.setting.rate_scale:.6g}") for rate in scale.learning_rates]
+                if self.setting
+                else []
+            )
+            order |= {"rates": rates, "accuracy": scale.pilot_accuracy, "most": scale.pilot_steps}
         if self.kind == "run":
             order |= {"learning_rate": self.learning_rate, "seed": self.seed, "steps": scale.steps}
         return order

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from fedjoule.arrays import FloatArray
+from fedjoule.codec.compressors import qsgd_variance
 
+LEVELS = 15  # of QSGD: four bits beside the sign
 TUNING_SEED = 1000  # of no run that is shown
 
 
@@ -19,7 +21,8 @@ class Setting:
     local_steps: int
     sparsity: FloatArray
     changes: Mapping[str, Any] = field(default_factory=dict)
-    adaptive: bool = False  # H follows Wang et al. 2019, from ``local_steps`` on
+    rate_scale: float = 1.0  # of the step sizes that are tried
+    adaptive: bool = False  # H follows [WANG19], from ``local_steps`` on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +55,8 @@ class Study:
 MNIST = Scale(
     sparsities=(1.0, 4.5, 20.0, 100.0, 400.0, 1000.0),
     local_steps=(1, 2, 5, 10, 20, 50),
-    learning_rates=(0.2, 0.4, 0.1, 0.8, 0.05),
-    pilot_accuracy=0.97,
+    learning_rates=(0.1, 0.05, 0.025),
+    pilot_accuracy=0.98,
     pilot_steps=3000,
     steps=5000,
     resolution=20,
@@ -175,8 +178,14 @@ def baseline_settings(devices: int) -> list[Setting]:
     """Methods of the paper's related work, with the parameters of their own papers."""
     everyone = np.ones(devices)
     return [
-        Setting("qsgd", 1, everyone, {"compressor": "qsgd", "levels": 15, "error_feedback": False}),
-        Setting("qsparse", 8, 100.0 * everyone, {"values": "qsgd", "levels": 15}),
+        Setting(
+            "qsgd",
+            1,
+            everyone,
+            {"compressor": "qsgd", "levels": LEVELS, "error_feedback": False},
+            rate_scale=1.0 + qsgd_variance(LEVELS),  # by which the compressor divides
+        ),
+        Setting("qsparse", 8, 100.0 * everyone, {"values": "qsgd", "levels": LEVELS}),
         Setting("stc", 1, 400.0 * everyone, {"compressor": "ternary"}),
         Setting("momentum", 8, everyone, {"compressor": "none", "momentum": 0.9}),
         Setting("adaptive", 1, everyone, {"compressor": "none"}, adaptive=True),
