@@ -8,7 +8,7 @@ from typing import Literal
 from fedjoule.files import whole_file
 from fedjoule.reproduce.table import Table
 
-Verdict = Literal["reproduced", "partly", "not reproduced"]
+Verdict = Literal["reproduced", "partly", "not reproduced", "not run"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -62,7 +62,7 @@ class Means:
     records: Records
     device: str = "auto"
     data_dir: str | None = None
-    processes: int = 1
+    executor: Executor | None = None  # of ``processes``; without one trainings follow one another here
     train: bool = True
     on_job: Callable[[str, int, int], None] = lambda _name, _done, _total: None
 
@@ -87,19 +87,22 @@ def _found(job: Job, records: Records) -> Record | None:
 
 
 def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:
-    if means.processes == 1 or len(jobs) < 2:
+    if means.executor is None:
         for job in jobs:
             yield job, _make(job, means.device, means.data_dir)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(means.processes, mp_context=context) as pool:
-        pending = {pool.submit(_make, job, means.device, means.data_dir): job for job in jobs}
-        try:
-            for future in as_completed(pending):
-                yield pending[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pending = {means.executor.submit(_make, job, means.device, means.data_dir): job for job in jobs}
+    try:
+        for future in as_completed(pending):
+            yield pending[future], future.result()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def processes(count: int) -> Executor:
+    """So many processes for trainings, each with data and graphs of its own."""
+    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
 _labs: "dict[tuple[str, str, str | None], Lab]" = {}
