@@ -105,8 +105,9 @@ class RecordedSteps:
         if not compiled:
             return graph
         with torch.no_grad():
-            fused = torch.compile(graph, dynamic=False, fullgraph=True)
             try:
+                # no kernel is chosen by timing it, which would give other bits in another process
+                fused = torch.compile(graph, dynamic=False, fullgraph=True, options={"deterministic": True})
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the compiler's own affairs
                     fused(*example)

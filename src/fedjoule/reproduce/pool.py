@@ -28,7 +28,8 @@ class Job:
         """Of its record."""
         if self.setting is None:
             return self.kind
-        return f"{self.kind}-{self.setting.name}" + ("" if self.seed is None else f"-seed{self.seed}")
+        own = "" if self.seed is None else f"-rate{self.learning_rate:.4g}-seed{self.seed}"
+        return f"{self.kind}-{self.setting.name}{own}"
 
     @property
     def order(self) -> Record:

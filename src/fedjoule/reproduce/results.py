@@ -31,6 +31,7 @@ class Pilots:
     bound: BoundRounds
     refused: Mapping[str, str]
     missed: int  # cells of the grid that did not reach the pilot accuracy
+    rates: FloatArray  # the tuned step size of each run
     growth: Mapping[float, float]  # rounds to each target over rounds to the pilot accuracy
 
 
@@ -42,6 +43,11 @@ class Curves:
     plan: Plan | None
     learning_rate: float | None
     runs: Sequence[Record]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether any seed did."""
+        return any(run["stop_reason"] == "diverged" for run in self.runs)
 
     def to_target(self, target: float, column: str) -> list[float]:
         """The column's value where each run first reached the accuracy; NaN where it did not."""
@@ -75,32 +81,51 @@ def carry_out_study(study: Study, scenario: Scenario, means: Means) -> StudyResu
     settings += [Setting(name, plan.local_steps, plan.sparsity) for name, plan in plans.items()]
     tuned = carry_out([Job(study.name, "tune", setting) for setting in settings], means)
     rates = {s.name: tuned[f"tune-{s.name}"]["learning_rate"] for s in settings if f"tune-{s.name}" in tuned}
-    jobs = [
-        Job(study.name, "run", setting, rates[setting.name], seed)
-        for seed in study.scale.seeds
-        for setting in settings
-        if setting.name in rates
-    ]
-    records = carry_out(jobs, means)
-    curves = {
-        setting.name: Curves(
-            setting,
-            plans.get(setting.name),
-            rates.get(setting.name),
-            [
-                records[f"run-{setting.name}-seed{seed}"]
-                for seed in study.scale.seeds
-                if f"run-{setting.name}-seed{seed}" in records
-            ],
-        )
-        for setting in settings
-    }
-    missing = [
-        f"{name} ({len(curve.runs)} of {len(study.scale.seeds)} seeds)"
-        for name, curve in curves.items()
-        if len(curve.runs) < len(study.scale.seeds)
-    ]
-    return StudyResults(study, scenario, pilots, curves, missing)
+    curves = _curves(study, settings, plans, rates, means)
+    return StudyResults(study, scenario, pilots, curves, _not_run(study, curves))
+
+
+def _curves(
+    study: Study, settings: Sequence[Setting], plans: Mapping[str, Plan], rates: Mapping[str, float], means: Means
+) -> dict[str, Curves]:
+    """Every setting at its tuned step size; where a seed diverges, all seeds again at the next smaller one."""
+    curves = {s.name: Curves(s, plans.get(s.name), rates.get(s.name), []) for s in settings}
+    wave = dict(rates)
+    while wave:
+        jobs = {
+            name: [Job(study.name, "run", curves[name].setting, rate, seed) for seed in study.scale.seeds]
+            for name, rate in wave.items()
+        }
+        # seed by seed, so that a reproduction that is stopped has something of every setting
+        records = carry_out([job for of_seed in zip(*jobs.values(), strict=True) for job in of_seed], means)
+        for name, rate in wave.items():
+            runs = [records[job.name] for job in jobs[name] if job.name in records]
+            if runs:
+                curves[name] = Curves(curves[name].setting, plans.get(name), rate, runs)
+        diverged = [name for name in wave if wave[name] == curves[name].learning_rate and curves[name].diverged]
+        smaller = {name: _next_smaller(study, curves[name].setting, wave[name]) for name in diverged}
+        wave = {name: rate for name, rate in smaller.items() if rate is not None}
+    return curves
+
+
+def _next_smaller(study: Study, setting: Setting, rate: float) -> float | None:
+    rates = [setting.rate_scale * one for one in study.scale.learning_rates]
+    return max((one for one in rates if one < 0.999 * rate), default=None)
+
+
+def _not_run(study: Study, curves: Mapping[str, Curves]) -> list[str]:
+    seeds = len(study.scale.seeds)
+    missing = []
+    for name, curve in curves.items():
+        if len(curve.runs) < seeds:
+            missing.append(f"{name} ({len(curve.runs)} of {seeds} seeds)")
+        elif curve.diverged and curve.learning_rate is not None:
+            smaller = _next_smaller(study, curve.setting, curve.learning_rate)
+            if smaller is not None:
+                missing.append(
+                    f"{name} again at step size {smaller:.3g}, since a seed diverged at {curve.learning_rate:.3g}"
+                )
+    return missing
 
 
 def _pilots(study: Study, devices: int, means: Means) -> Pilots | None:
@@ -130,7 +155,16 @@ def _pilots(study: Study, devices: int, means: Means) -> Pilots | None:
     if growth is None:
         return None
     bound = BoundRounds(**{key: value for key, value in constants.items() if key in BoundRounds.__dataclass_fields__})
-    return Pilots(runs, power_law, paper, bound, refused, len(settings) - len(reached), growth)
+    return Pilots(
+        runs=runs,
+        power_law=power_law,
+        paper=paper,
+        bound=bound,
+        refused=refused,
+        missed=len(settings) - len(reached),
+        rates=np.array([record["learning_rate"] for record in reached]),
+        growth=growth,
+    )
 
 
 def _growth(study: Study, devices: int, means: Means) -> dict[float, float] | None:
