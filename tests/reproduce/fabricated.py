@@ -84,6 +84,7 @@ def pilots(*, growth=None, power_law=True, paper=True):
         BOUND,
         {law: "contradicted" for law, kept in (("power-law", power_law), ("paper", paper)) if not kept},
         0,
+        np.full(runs.rounds.size, 0.1),
         {0.98: 1.5, 0.985: 2.0, 0.99: 3.0} if growth is None else growth,
     )
 

@@ -9,12 +9,14 @@ from fedjoule import __version__
 from fedjoule.cli.calibrate import calibrate
 from fedjoule.cli.compare import compare
 from fedjoule.cli.plan import plan
+from fedjoule.cli.reproduce import reproduce
 from fedjoule.cli.train import train
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command()(plan)
 app.command()(train)
 app.command()(compare)
+app.command()(reproduce)
 app.add_typer(calibrate, name="calibrate")
 
 

@@ -63,7 +63,7 @@ class Means:
     records: Records
     device: str = "auto"
     data_dir: str | None = None
-    executor: Executor | None = None  # of ``processes``; without one trainings follow one another here
+    executor: Executor | None = None  # of ``processes_of``; without one trainings follow one another here
     train: bool = True
     on_job: Callable[[str, int, int], None] = lambda _name, _done, _total: None
 
@@ -101,7 +101,7 @@ def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:
             future.cancel()
 
 
-def processes(count: int) -> Executor:
+def processes_of(count: int) -> Executor:
     """So many processes for trainings, each with data and graphs of its own."""
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 

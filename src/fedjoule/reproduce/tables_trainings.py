@@ -27,7 +27,7 @@ _SUMMARY_COLUMNS = (
     *("ratio_to_best", "ratio_to_flexible"),
     *(f"final_accuracy_{kind}" for kind in _SPREAD),
 )
-_PILOT_COLUMNS = ("sparsity", "local_steps", "rounds", "power_law_rounds", "paper_rounds")
+_PILOT_COLUMNS = ("sparsity", "local_steps", "learning_rate", "rounds", "power_law_rounds", "paper_rounds")
 _LAW_COLUMNS = ("law", "constant", "value", "low", "high", "note")
 _MEASURED = {"rounds": "round", "joules": "total_joules"}
 _PREDICTION_COLUMNS = (
@@ -73,10 +73,16 @@ def pilots_table(results: StudyResults) -> Table:
         return _table(_PILOT_COLUMNS, [])
     devices = len(results.scenario.fleet)
     rows = []
-    for sparsity, steps, rounds in zip(pilots.runs.sparsity, pilots.runs.local_steps, pilots.runs.rounds, strict=True):
+    runs = pilots.runs
+    for sparsity, steps, rate, rounds in zip(runs.sparsity, runs.local_steps, pilots.rates, runs.rounds, strict=True):
         laws = {law: rounds_by(pilots, law, np.full(devices, sparsity), int(steps)) for law in ("power-law", "paper")}
         rows.append(
-            {"sparsity": float(sparsity), "local_steps": int(steps), "rounds": float(rounds)}
+            {
+                "sparsity": float(sparsity),
+                "local_steps": int(steps),
+                "learning_rate": float(rate),
+                "rounds": float(rounds),
+            }
             | {"power_law_rounds": laws["power-law"], "paper_rounds": laws["paper"]}
         )
     return _table(_PILOT_COLUMNS, rows)

@@ -1,0 +1,150 @@
+"""``fedjoule reproduce``."""
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fedjoule.cli import running
+from fedjoule.cli.console import console, plain_errors
+from fedjoule.errors import InvalidInputError, require_integer
+
+if TYPE_CHECKING:
+    from fedjoule.reproduce.claims import Claim
+
+PLANS = ("fig1a", "fig1b", "fig1c", "fig1d")
+TRAININGS = ("fig2a", "fig2b", "fig2c", "fig2d", "lte", "dirichlet", "writers")
+NAMES = (*PLANS, *TRAININGS)
+
+
+def reproduce(
+    figures: Annotated[
+        Optional[list[str]],  # noqa: UP045 - typer reads the annotation at run time
+        typer.Argument(metavar="[FIGURE]...", help=f"Out of {', '.join(NAMES)}, or all. Default: all."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few minutes on two cores with embedded data; says what it leaves out.")
+    ] = False,
+    out: Annotated[str, typer.Option(metavar="DIR", help="Where figures, tables and claims go.")] = "reproduction",
+    runs: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="DIR", help="Records of trainings; what is there is not trained again. Default: OUT/runs."
+        ),
+    ] = None,
+    no_train: Annotated[
+        bool, typer.Option("--no-train", help="Use the records there are and mark the rest as not run.")
+    ] = False,
+    processes: Annotated[int, typer.Option(help="Trainings at a time; on a GPU two or three keep it busy.")] = 1,
+    data_dir: running.DataDir = None,
+    device: running.Device = "auto",
+) -> None:
+    """Regenerate the evaluation of the paper, and say of each of its claims whether it is reproduced.
+
+    Fig. 1 is planning and takes seconds. Fig. 2 trains: LeNet5 on MNIST (2c, 2d) and ResNet20 on CIFAR-10 (2a, 2b),
+    every scheme and baseline, three seeds; that is work for a GPU. Beyond the paper: lte (bits a thousand times as
+    dear), dirichlet and writers (data that differ from device to device). Every training leaves a record, so a
+    reproduction that was stopped goes on where it was when the command is given again.
+
+    Examples:
+
+    \b
+      fedjoule reproduce --quick                          everything in small
+      fedjoule reproduce fig1a fig1b                      seconds
+      fedjoule reproduce fig2c fig2d --data-dir ~/data    hours on a processor, minutes on a GPU
+      fedjoule reproduce --runs results/reproduction/runs --no-train
+    """
+    with plain_errors():
+        names = _require_names(figures)
+        require_integer("--processes", processes, low=1, high=64)
+        folder = Path(out)
+        _require_folder(folder)
+        began = time.monotonic()
+        from fedjoule.reproduce.claims import write_claims
+        from fedjoule.reproduce.diary import write_entry
+        from fedjoule.reproduce.plans import LEFT_OUT, plan_figures
+        from fedjoule.reproduce.pool import Means, processes_of
+        from fedjoule.reproduce.records import Records
+        from fedjoule.reproduce.trainings import LEFT_OUT as LEFT_OUT_TRAININGS
+        from fedjoule.reproduce.trainings import training_figures
+
+        folder.mkdir(parents=True, exist_ok=True)
+        write_entry(folder, command=_command(), finished=False)
+        claims = plan_figures([name for name in names if name in PLANS], folder, quick)
+        made = [0]
+        with contextlib.ExitStack() as stack:
+            means = Means(
+                records=Records(Path(runs) if runs else folder / "runs"),
+                device=device,
+                data_dir=data_dir,
+                executor=None if processes == 1 or no_train else stack.enter_context(processes_of(processes)),
+                train=not no_train,
+                on_job=_progress(made),
+            )
+            more, not_run = training_figures([name for name in names if name in TRAININGS], folder, means, quick)
+        claims += more
+        write_claims(claims, folder / "claims.md")
+        write_claims(claims, folder / "claims.csv")
+        write_entry(
+            folder,
+            command=_command(),
+            finished=True,
+            trained=made[0],
+            not_run=not_run,
+            wall_seconds=round(time.monotonic() - began, 1),
+        )
+        _report(folder, claims, not_run, [*LEFT_OUT, *LEFT_OUT_TRAININGS] if quick else [])
+
+
+def _require_names(figures: list[str] | None) -> list[str]:
+    chosen = figures or ["all"]
+    for name in chosen:
+        if name not in (*NAMES, "all"):
+            raise InvalidInputError(f"the figure must be one of {', '.join(NAMES)} or all, got {name!r}")
+    return [name for name in NAMES if "all" in chosen or name in chosen]
+
+
+def _require_folder(folder: Path) -> None:
+    from fedjoule.reproduce.diary import DIARY
+
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInputError(f"{folder}: must be a folder, got a file")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / DIARY).is_file():
+        raise InvalidInputError(f"{folder}: must be new, empty or of an earlier reproduction, got a folder that is not")
+
+
+def _command() -> str:
+    return shlex.join(["fedjoule", *sys.argv[1:]])
+
+
+def _progress(made: list[int]) -> Callable[[str, int, int], None]:
+    began = time.monotonic()
+
+    def show(name: str, done: int, total: int) -> None:
+        made[0] += 1
+        typer.echo(f"{time.monotonic() - began:7.1f} s  {done:3d} of {total}  {name}", err=True)
+
+    return show
+
+
+def _report(folder: Path, claims: "Sequence[Claim]", not_run: list[str], left_out: list[str]) -> None:
+    """A line for each sentence with its verdicts, and what is missing."""
+    from rich.table import Table
+
+    verdicts: dict[tuple[str, str], list[str]] = {}
+    for claim in claims:
+        verdicts.setdefault((claim.figure, claim.sentence), []).append(claim.verdict)
+    table = Table("figure", "sentence", "verdict (of each reading)", box=None, pad_edge=False)
+    for (figure, sentence), found in verdicts.items():
+        table.add_row(figure, sentence, found[0] if len(set(found)) == 1 else " / ".join(found))
+    console().print(table)
+    for what in not_run:
+        typer.echo(f"not run: {what}")
+    for what in left_out:
+        typer.echo(f"left out by --quick: {what}")
+    typer.echo(f"figures, tables and claims.md, with numbers and reasons, in {folder}")
