@@ -1,5 +1,6 @@
 """Trainings one after the other or in several processes; what has a record is not trained again."""
 
+import json
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
@@ -55,6 +56,46 @@ class Job:
             order |= {"learning_rate": self.learning_rate, "seed": self.seed, "steps": scale.steps}
         return order
 
+    @property
+    def key(self) -> str:
+        """Equal for jobs that come to the same training, whatever their setting is called and a bit costs."""
+        return key_of(self.order)
+
+
+def key_of(order: Record) -> str:
+    """The key of the job that gave the order."""
+    cost_matters = order.get("adaptive", False) and order["kind"] == "run"
+    shared = order if cost_matters else order | {"study": STUDIES[order["study"]].task}
+    return json.dumps(shared, sort_keys=True)
+
+
+class Shelf:
+    """Records by what was trained; what a bit costs is put in as the study that asks has it."""
+
+    def __init__(self, records: Records, studies: Iterable[str]) -> None:
+        """Read all records of the tasks of these studies."""
+        tasks = {STUDIES[name].task for name in studies}
+        self._found: dict[str, Record] = {}
+        for study in STUDIES.values():
+            for record in records.of(study.name) if study.task in tasks else ():
+                order = record.get("order")
+                if isinstance(order, dict) and order.get("study") == study.name:
+                    self._found.setdefault(key_of(order), record)
+
+    def find(self, job: Job) -> Record | None:
+        """The record of the job's training, if there is one."""
+        record = self._found.get(job.key)
+        if record is None or "curve" not in record:
+            return record
+        scale = STUDIES[job.study].bit_scale / STUDIES[record["order"]["study"]].bit_scale
+        return record if scale == 1.0 else record | {"curve": _with_dearer_bits(record["curve"], scale)}
+
+
+def _with_dearer_bits(curve: Record, scale: float) -> Record:
+    radio = [scale * joules for joules in curve["total_radio_joules"]]
+    both = [sum(pair) for pair in zip(radio, curve["total_compute_joules"], strict=True)]
+    return curve | {"total_radio_joules": radio, "total_joules": both}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
@@ -69,22 +110,23 @@ class Means:
 
 
 def carry_out(jobs: Iterable[Job], means: Means) -> dict[str, Record]:
-    """Records of the jobs by name; missing ones are made, or left out where nothing is to be trained."""
+    """Records of the jobs by name; missing ones are made, or left out where nothing is to be trained.
+
+    Jobs that come to the same training share its record.
+    """
     wanted = list(jobs)
-    missing = [job for job in wanted if _found(job, means.records) is None]
+    shelf = Shelf(means.records, {job.study for job in wanted})
     if means.train:
-        done = len(wanted) - len(missing)
+        missing = list({job.key: job for job in reversed(wanted) if shelf.find(job) is None}.values())[::-1]
+        total = len({job.key for job in wanted})
+        done = total - len(missing)
         for job, record in _made(missing, means):
             means.records.save(job.study, job.name, {"order": job.order} | record)
             done += 1
-            means.on_job(f"{job.study}: {job.name}", done, len(wanted))
-    found = {job.name: _found(job, means.records) for job in wanted}
+            means.on_job(f"{job.study}: {job.name}", done, total)
+        shelf = Shelf(means.records, {job.study for job in wanted})
+    found = {job.name: shelf.find(job) for job in wanted}
     return {name: record for name, record in found.items() if record is not None}
-
-
-def _found(job: Job, records: Records) -> Record | None:
-    record = records.load(job.study, job.name)
-    return record if record is not None and record.get("order") == job.order else None
 
 
 def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:

@@ -34,6 +34,11 @@ class Records:
             raise InvalidInputError(f"{file}: version must be {RECORD_VERSION}, got {got!r}")
         return record
 
+    def of(self, study: str) -> list[Record]:
+        """All records of a study."""
+        names = sorted(file.stem for file in (self.folder / study).glob("*.json"))
+        return [record for record in (self.load(study, name) for name in names) if record is not None]
+
     def save(self, study: str, name: str, record: Record) -> None:
         """Write a record whole."""
         file = self._file(study, name)

@@ -151,7 +151,7 @@ def _pilots(study: Study, devices: int, means: Means) -> Pilots | None:
         paper = fit_paper_rounds(runs, devices=devices)
     except InvalidInputError as error:
         refused["paper"] = str(error)
-    growth = _growth(study, devices, means)
+    growth = _growth(study, devices, records, means)
     if growth is None:
         return None
     bound = BoundRounds(**{key: value for key, value in constants.items() if key in BoundRounds.__dataclass_fields__})
@@ -167,21 +167,19 @@ def _pilots(study: Study, devices: int, means: Means) -> Pilots | None:
     )
 
 
-def _growth(study: Study, devices: int, means: Means) -> dict[float, float] | None:
+def _growth(study: Study, devices: int, tuned: Mapping[str, Record], means: Means) -> dict[float, float] | None:
     """From one run in the middle of the grid with the tuning seed."""
     scale = study.scale
     steps = scale.local_steps[len(scale.local_steps) // 2]
     sparsity = scale.sparsities[len(scale.sparsities) // 2]
     name = f"tune-pilot-h{steps}-delta{sparsity:g}"
     setting = Setting(REFERENCE, steps, np.full(devices, sparsity))
-    tuned = means.records.load(study.name, name)
-    if tuned is None:
-        return None
-    job = Job(study.name, "run", setting, tuned["learning_rate"], TUNING_SEED)
+    rate = float(tuned[name]["learning_rate"])
+    job = Job(study.name, "run", setting, rate, TUNING_SEED)
     record = carry_out([job], means).get(job.name)
     if record is None:
         return None
-    curve = Curves(setting, None, tuned["learning_rate"], [record])
+    curve = Curves(setting, None, rate, [record])
     (pilot,) = curve.to_target(scale.pilot_accuracy, "round")
     return {target: curve.to_target(target, "round")[0] / pilot for target in scale.targets}
 

@@ -42,14 +42,20 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A scenario file, trained by every scheme; ``pilots`` names the study whose pilot runs it plans by."""
+    """A scenario file, trained by every scheme; ``pilots`` names the study whose pilot runs it plans by.
+
+    Studies of one ``task`` differ only in what a bit costs, ``bit_scale`` times the first one's: a training that is
+    the same in both is done once.
+    """
 
     name: str
     title: str
     scenario: str
     pilots: str
+    task: str
     scale: Scale
     baselines: bool
+    bit_scale: float = 1.0
 
 
 MNIST = Scale(
@@ -94,6 +100,7 @@ STUDIES = {
             title="LeNet5 on MNIST",
             scenario="fig2cd.toml",
             pilots="mnist",
+            task="mnist",
             scale=MNIST,
             baselines=True,
         ),
@@ -102,14 +109,17 @@ STUDIES = {
             title="LeNet5 on MNIST, bits 1000 times as dear",
             scenario="fig2cd-lte.toml",
             pilots="mnist",
+            task="mnist",
             scale=MNIST,
             baselines=True,
+            bit_scale=1000.0,
         ),
         Study(
             name="mnist-dirichlet",
             title="LeNet5 on MNIST, Dirichlet 0.3",
             scenario="fig2cd-dirichlet.toml",
             pilots="mnist",
+            task="mnist-dirichlet",
             scale=MNIST,
             baselines=False,
         ),
@@ -118,6 +128,7 @@ STUDIES = {
             title="LeNet5 on QMNIST by writer",
             scenario="fig2cd-writers.toml",
             pilots="mnist",
+            task="qmnist-writers",
             scale=MNIST,
             baselines=False,
         ),
@@ -126,6 +137,7 @@ STUDIES = {
             title="ResNet20 on CIFAR-10",
             scenario="fig2ab.toml",
             pilots="cifar10",
+            task="cifar10",
             scale=CIFAR10,
             baselines=True,
         ),
@@ -134,14 +146,17 @@ STUDIES = {
             title="ResNet20 on CIFAR-10, bits 1000 times as dear",
             scenario="fig2ab-lte.toml",
             pilots="cifar10",
+            task="cifar10",
             scale=CIFAR10,
             baselines=False,
+            bit_scale=1000.0,
         ),
         Study(
             name="digits",
             title="CNN on 8x8 digits",
             scenario="quick.toml",
             pilots="digits",
+            task="digits",
             scale=DIGITS,
             baselines=True,
         ),
@@ -150,14 +165,17 @@ STUDIES = {
             title="CNN on 8x8 digits, bits 1000 times as dear",
             scenario="quick-lte.toml",
             pilots="digits",
+            task="digits",
             scale=DIGITS,
             baselines=False,
+            bit_scale=1000.0,
         ),
         Study(
             name="digits-dirichlet",
             title="CNN on 8x8 digits, Dirichlet 0.3",
             scenario="quick-dirichlet.toml",
             pilots="digits",
+            task="digits-dirichlet",
             scale=DIGITS,
             baselines=False,
         ),

@@ -1,0 +1,154 @@
+"""Fill docs/reproduction.template.md with the numbers of results/reproduction: ``python docs/render.py [--check]``.
+
+{{value TABLE COLUMN key=value ... | FORMAT}}     one cell; ``key=a/b`` divides the cell of a by that of b
+{{claims FIGURE ...}}                             the claims about figures that begin so
+{{summary TABLE TARGET}}                          every setting at one target accuracy
+{{pilots TABLE}}                                  rounds by H and sparsity
+{{not-run}}                                       what has no record
+{{diary}}                                         when, where and how the records were made
+"""
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+from fedjoule.reproduce.claims import Claim, claims_markdown
+from fedjoule.reproduce.table import Table
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "results" / "reproduction"
+NAMES = {
+    "flexible": "FlexibleSpar",
+    "unified": "UnifiedSpar",
+    "greedy": "GreedySpar",
+    "synchronous": "SynSgdSpar",
+    "dense": "dense SGD",
+    "fedavg": "local SGD (FedAvg)",
+    "flexible-paper": "FlexibleSpar by the paper's form",
+    "flexible-bound": "FlexibleSpar by the bound",
+    "qsgd": "QSGD",
+    "qsparse": "Qsparse-local-SGD",
+    "stc": "STC",
+    "momentum": "local SGD with momentum",
+    "adaptive": "adaptive local steps",
+}
+
+
+def table(name: str) -> Table:
+    return Table.read_csv(RESULTS / f"{name}.csv")
+
+
+def value(name: str, column: str, *conditions: str) -> float:
+    wanted = dict(condition.split("=", 1) for condition in conditions)
+    for key, text in wanted.items():
+        if "/" in text:
+            above, below = (f"{key}={part}" for part in text.split("/"))
+            others = [condition for condition in conditions if not condition.startswith(f"{key}=")]
+            return value(name, column, above, *others) / value(name, column, below, *others)
+    rows = [row for row in table(name).rows() if all(_same(row[key], text) for key, text in wanted.items())]
+    if len(rows) != 1:
+        raise SystemExit(f"{name} {column} {' '.join(conditions)}: must be one row, got {len(rows)}")
+    return float(rows[0][column])
+
+
+def _same(cell: object, text: str) -> bool:
+    return str(cell) == text if isinstance(cell, str) else math.isclose(float(str(cell)), float(text))
+
+
+def claims(*figures: str) -> str:
+    rows = [Claim(**row) for row in table("claims").rows()]
+    return claims_markdown([claim for claim in rows if claim.figure.startswith(figures)])
+
+
+def summary(name: str, target: str) -> str:
+    header = ("scheme", "H", "sparsity", "step size", "rounds, predicted", "measured", "joules, predicted", "measured")
+    lines = [_line((*header, "least to most", "over FlexibleSpar", "final accuracy")), "|---" * (len(header) + 3) + "|"]
+    rows = [row for row in table(name).rows() if _same(row["target"], target)]
+    for row in sorted(rows, key=lambda row: list(NAMES).index(str(row["setting"]))):
+        low, high = (float(row[f"{end}_sparsity"]) for end in ("smallest", "largest"))
+        cells = [NAMES[str(row["setting"])], f"{row['local_steps']}"]
+        cells.append(f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}")
+        if row["seeds"] == 0:
+            lines.append(_line((*cells, *["not run"] * 8)))
+            continue
+        known = {key: _number(float(row[key])) for key in row if key not in ("setting",)}
+        missed = f"{row['reached']} of {row['seeds']} seeds" if row["reached"] != row["seeds"] else ""
+        spread = f"{known['joules_min']} to {known['joules_max']}"
+        accuracy = float(row["final_accuracy_mean"])
+        cells += [known["learning_rate"], known["predicted_rounds"], missed or known["rounds_mean"]]
+        cells += [known["predicted_joules"], missed or known["joules_mean"], "" if missed else spread]
+        cells += [known["ratio_to_flexible"], "" if math.isnan(accuracy) else f"{100 * accuracy:.2f} %"]
+        lines.append(_line(cells))
+    return "\n".join(lines) + "\n"
+
+
+def pilots(name: str) -> str:
+    rows = table(name).rows()
+    sparsities = sorted({float(row["sparsity"]) for row in rows})
+    lines = [_line(["H \\ sparsity", *(f"{one:g}" for one in sparsities)]), "|---" * (len(sparsities) + 1) + "|"]
+    for steps in sorted({int(row["local_steps"]) for row in rows}):
+        found = {float(row["sparsity"]): row["rounds"] for row in rows if row["local_steps"] == steps}
+        lines.append(_line([str(steps), *(f"{found.get(one, math.nan):g}" for one in sparsities)]))
+    return "\n".join(lines) + "\n"
+
+
+def diary_lines() -> list[dict[str, object]]:
+    return [json.loads(line) for line in (RESULTS / "diary.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def diary() -> str:
+    lines = ["| when | command | trained | wall time | commit | machine |", "|---|---|---|---|---|---|"]
+    for entry in diary_lines():
+        if entry["finished"] and entry["trained"]:
+            machine = entry["machine"]
+            where = machine["gpu"] or f"{machine['cores']} cores"
+            seconds = f"{entry['wall_seconds']:,.0f} s"
+            lines.append(
+                _line([entry["time"], f"`{entry['command']}`", entry["trained"], seconds, entry["commit"], where])
+            )
+    return "\n".join(lines) + "\n"
+
+
+def not_run() -> str:
+    missing = [entry for entry in diary_lines() if entry["finished"]][-1]["not_run"]
+    return "".join(f"- {what}\n" for what in missing) or "Nothing is missing.\n"
+
+
+def _line(cells: object) -> str:
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+BLOCKS = {"claims": claims, "summary": summary, "pilots": pilots, "diary": diary, "not-run": not_run}
+
+
+def fill(match: re.Match[str]) -> str:
+    kind, *arguments = match[1].split("|")[0].split()
+    if kind == "value":
+        return format(value(*arguments), match[1].split("|")[1].strip())
+    return BLOCKS[kind](*arguments).rstrip("\n")
+
+
+def rendered() -> str:
+    template = (DOCS / "reproduction.template.md").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(.+?)\}\}", fill, template)
+
+
+def main() -> None:
+    page, text = DOCS / "reproduction.md", rendered()
+    if "--check" in sys.argv[1:]:
+        if page.read_text(encoding="utf-8") != text:
+            raise SystemExit("docs/reproduction.md is not what docs/render.py makes of results/reproduction")
+        return
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
