@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedjoule import codec
-from fedjoule.codec.sizes import dense_float32_sizes
-from fedjoule.codec.values import quantised
+from fedjoule.codec.sizes import dense_float32_sizes, dense_qsgd_sizes
+from fedjoule.codec.values import KINDS as KIND_CODES
+from fedjoule.codec.values import quantised, split
 from fedjoule.errors import CorruptPayloadError, InvalidInputError
 from tests.codec.strategies import (
     KINDS,
@@ -558,3 +559,13 @@ def test_a_dense_message_is_sized_by_its_exponents(size):
     counts = np.array([np.bincount(row, minlength=256) for row in exponents])
     updates = [update_of(size, np.arange(size), row) for row in values]
     assert dense_float32_sizes(size, counts).tolist() == [codec.encoded_size(update) for update in updates]
+
+
+@pytest.mark.parametrize("size", [2048, 40_000])
+def test_a_dense_message_of_qsgd_is_sized_by_its_levels(size):
+    values = rng().standard_normal((2, size), dtype=np.float32)
+    symbols = [split(row, KIND_CODES["qsgd"], levels=15, rng=rng()).symbols for row in values]
+    counts = np.array([np.bincount(row, minlength=256) for row in symbols])
+    updates = [update_of(size, np.arange(size), row) for row in values]
+    expected = [codec.encoded_size(update, values="qsgd", levels=15, rng=rng()) for update in updates]
+    np.testing.assert_allclose(dense_qsgd_sizes(size, counts), expected, atol=4)

@@ -12,6 +12,7 @@ from fedjoule.arrays import IntArray
 from fedjoule.codec.blocks import best_laws, best_levels
 from fedjoule.codec.positions import BLOCK_BYTES, GROUP
 from fedjoule.codec.rans import VALUE_SCALE, VALUE_SYMBOLS, encode_gaps, encode_symbols, estimate_gaps
+from fedjoule.codec.values import BLOCK
 
 _BLOCK_BITS = 8.0 * BLOCK_BYTES
 _FRAME_BYTES = 8  # magic, version, flags and checksum
@@ -31,8 +32,15 @@ def dense_float32_sizes(size: int, exponent_counts: IntArray) -> IntArray:
 
     Fit for sizes of at least ``ESTIMATE_FROM``.
     """
-    head = _FRAME_BYTES + 2 * _varint_bytes(size)
-    return np.array([head + _counted_bytes(counts, size) for counts in exponent_counts.astype(np.int64)])
+    plain = _FRAME_BYTES + 2 * _varint_bytes(size) + _PLAIN_BYTES * size
+    return np.array([plain + _counted_bytes(counts, size) for counts in exponent_counts.astype(np.int64)])
+
+
+def dense_qsgd_sizes(size: int, symbol_counts: IntArray) -> IntArray:
+    """The same for messages of QSGD: counts of the signed levels, 128 standing for 0; (messages, 256)."""
+    side = 1 + 4 * -(-size // BLOCK)
+    head = _FRAME_BYTES + 2 * _varint_bytes(size) + side
+    return np.array([head + _counted_bytes(counts, size) for counts in symbol_counts.astype(np.int64)])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -128,10 +136,11 @@ def _value_bytes(bits):
     counts = np.zeros(VALUE_SYMBOLS, dtype=np.int64)
     for i in range(bits.size):
         counts[(bits[i] >> np.uint32(23)) & np.uint32(255)] += 1
+    plain = _PLAIN_BYTES * bits.size
     if bits.size >= ESTIMATE_FROM:
-        return _counted_bytes(counts, bits.size)
+        return plain + _counted_bytes(counts, bits.size)
     frequencies = _frequencies(counts, bits.size)
-    return _coded_bytes(frequencies, _coded_symbols(bits, frequencies), bits.size)
+    return plain + _coded_bytes(frequencies, _coded_symbols(bits, frequencies), bits.size)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -146,7 +155,7 @@ def _coded_bytes(frequencies, stream, entries):
     table = 2
     for symbol in range(used[0], used[-1] + 1):
         table += _varint_bytes(frequencies[symbol])
-    return min(table + _varint_bytes(stream) + stream, entries) + _PLAIN_BYTES * entries
+    return min(table + _varint_bytes(stream) + stream, entries)
 
 
 @numba.njit(cache=True, nogil=True)

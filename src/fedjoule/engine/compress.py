@@ -96,19 +96,25 @@ def ternary(update: torch.Tensor, residual: torch.Tensor, k: int) -> Sent:
 def qsgd(update: torch.Tensor, residual: torch.Tensor, levels: int, rng: np.random.Generator) -> Sent:
     """QSGD of all entries with ``levels`` levels, divided by 1 + omega to be a contraction."""
     total = _total(update, residual)
-    require_integer("levels", levels, low=1, high=MAX_LEVELS)
-    size = total.numel()
-    norms = _block_norms(total)
-    if not bool(torch.isfinite(norms).all()):
+    chance = torch.from_numpy(rng.random(total.numel())).to(total.device)
+    values, _ = qsgd_of_clients(total[None], levels, chance[None])
+    if not bool(torch.isfinite(values).all()):
         raise InvalidInputError("update + residual must be finite to be sent as qsgd, got what is not")
-    wide = norms.to(torch.float64).repeat_interleave(BLOCK)[:size]
-    target = torch.where(wide > 0.0, levels * total.abs().to(torch.float64) / wide, 0.0)
-    chance = torch.from_numpy(rng.random(size)).to(total.device)
-    chosen = torch.floor(target + chance).clamp(max=levels)
-    seen = (wide * torch.copysign(chosen, total.to(torch.float64)) / _divisor(levels, wide) + 0.0).to(torch.float32)
-    values = seen / _divisor(1.0 + compressors.qsgd_variance(levels), seen)
-    positions = torch.arange(size, device=total.device)
-    return SparseTensor(size, positions, values), total - values
+    positions = torch.arange(total.numel(), device=total.device)
+    return SparseTensor(total.numel(), positions, values[0]), total - values[0]
+
+
+def qsgd_of_clients(totals: torch.Tensor, levels: int, chances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """QSGD of each row of (clients, size) by the draws of that row: what the server sees, and the signed levels.
+
+    A row that is not finite gives values that are not.
+    """
+    require_integer("levels", levels, low=1, high=MAX_LEVELS)
+    wide = _block_norms(totals).to(torch.float64).repeat_interleave(BLOCK, dim=1)[:, : totals.shape[1]]
+    target = torch.where(wide > 0.0, levels * totals.abs().to(torch.float64) / wide, 0.0)
+    signed = torch.copysign(torch.floor(target + chances).clamp(max=levels), totals.to(torch.float64))
+    seen = (wide * signed / _divisor(levels, wide) + 0.0).to(torch.float32)
+    return seen / _divisor(1.0 + compressors.qsgd_variance(levels), seen), signed
 
 
 def _divisor(value: float, like: torch.Tensor) -> torch.Tensor:
@@ -125,14 +131,16 @@ def _total(update: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
     return update + residual
 
 
-def _block_norms(values: torch.Tensor) -> torch.Tensor:
-    """The twin of ``fedjoule.codec.values.block_norms``, to the bit."""
-    squares = torch.zeros((-(-values.numel() // BLOCK), BLOCK), dtype=torch.float64, device=values.device)
-    squares.view(-1)[: values.numel()] = values.to(torch.float64) ** 2
+def _block_norms(rows: torch.Tensor) -> torch.Tensor:
+    """The twin of ``fedjoule.codec.values.block_norms`` for each row, to the bit; (clients, blocks)."""
+    clients, size = rows.shape
+    squares = torch.zeros((clients, -(-size // BLOCK), BLOCK), dtype=torch.float64, device=rows.device)
+    squares.view(clients, -1)[:, :size] = rows.to(torch.float64) ** 2
     half = BLOCK
     while half > 1:
         half //= 2
-        squares = squares[:, :half] + squares[:, half:]
-    norms = torch.sqrt(squares[:, 0]).to(torch.float32)
+        squares = squares[..., :half] + squares[..., half:]
+    squares = squares[..., 0]
+    norms = torch.sqrt(squares).to(torch.float32)
     up = torch.nextafter(norms, torch.full_like(norms, torch.inf))
-    return torch.where(norms.to(torch.float64) ** 2 < squares[:, 0], up, norms)
+    return torch.where(norms.to(torch.float64) ** 2 < squares, up, norms)

@@ -15,10 +15,12 @@ import torch
 from torch import nn
 
 from fedjoule.arrays import IntArray
-from fedjoule.codec.sizes import ESTIMATE_FROM, dense_float32_sizes, float32_sizes
+from fedjoule.codec.sizes import ESTIMATE_FROM, dense_float32_sizes, dense_qsgd_sizes, float32_sizes
 from fedjoule.codec.threads import CORES
 from fedjoule.codec.update import SparseUpdate
+from fedjoule.codec.values import ZERO_SYMBOL
 from fedjoule.engine.algorithm import Floats, compress, take_back
+from fedjoule.engine.compress import qsgd_of_clients
 from fedjoule.engine.graph import RecordedSteps
 from fedjoule.engine.local import Progress, Samples, train_one, train_stack
 from fedjoule.engine.memory import keep_freed_memory
@@ -27,12 +29,12 @@ from fedjoule.engine.precision import arithmetic
 from fedjoule.engine.rounds import RoundTask, TrainingState, Uploads, average_buffers, require_finite
 from fedjoule.engine.single import SingleModel
 from fedjoule.engine.stack import ClientModel, Loss
-from fedjoule.engine.streams import stream_key
+from fedjoule.engine.streams import stream, stream_key
 from fedjoule.engine.uploads import compressor_of, dense_bytes, message_bytes, round_values
 from fedjoule.errors import DivergedError, InvalidInputError
 
 _ENCODERS = max(1, min(8, CORES // 2))
-_EXPONENTS = 256
+_SYMBOLS = 256
 Sizes = Callable[[IntArray], IntArray]  # bytes of the messages of some neighbouring clients of a chunk
 Graphs = dict[tuple[int, int, int, float, bool], RecordedSteps]
 
@@ -158,6 +160,8 @@ class GpuClients:
     def _sender(self, task: RoundTask, part: slice, size: int) -> Callable[..., Sizes]:
         """The fastest way to compress a chunk: ``updates`` becomes what is sent, ``memories`` what is left."""
         options = self.options
+        if options.compressor == "qsgd" and size >= ESTIMATE_FROM:
+            return self._quantised
         if options.compressor == "ternary" or (options.compressor == "top-k" and options.values != "float32"):
             return self._rounded_top_k
         if options.values != "float32" or options.compressor not in ("top-k", "none"):
@@ -171,18 +175,42 @@ class GpuClients:
         """Nothing is left out; the exponents of the values, which the sizes depend on, are counted on the GPU."""
         updates += memories
         memories.zero_()
+        self._take_back(updates, memories, task, part)
+        exponents = (updates.view(torch.int32) >> 23) & (_SYMBOLS - 1)
+        return self._counted(exponents, dense_float32_sizes)
+
+    def _quantised(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> Sizes:
+        """QSGD on the GPU, with the draws of the processor."""
+        size, clients = updates.shape[1], task.participants[part].tolist()
+        draws = np.empty(updates.shape)
+
+        def draw(row: int) -> None:
+            stream(self.options.seed, "compressor", task.number, clients[row]).random(size, out=draws[row])
+
+        list(self._encoders.map(draw, range(len(clients))))
+        memories += updates
+        values, signed = qsgd_of_clients(memories, self.options.levels, torch.from_numpy(draws).to(updates.device))
+        memories -= values
+        updates.copy_(values)
+        self._take_back(updates, memories, task, part)
+        return self._counted(torch.nan_to_num(signed) + ZERO_SYMBOL, dense_qsgd_sizes)  # NaN is refused later
+
+    def _take_back(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask, part: slice) -> None:
         lost = ~task.delivered[part]
         if lost.any() and self.options.error_feedback:
             rows = torch.from_numpy(np.flatnonzero(lost)).to(updates.device)
-            memories[rows] = updates[rows]
-        exponents = ((updates.view(torch.int32) >> 23) & (_EXPONENTS - 1)).long()
-        counts = torch.zeros((updates.shape[0], _EXPONENTS), dtype=torch.int32, device=updates.device)
-        counts.scatter_add_(1, exponents, torch.ones_like(counts[:1, :1]).expand_as(exponents))
+            memories[rows] += updates[rows]
+
+    def _counted(self, symbols: torch.Tensor, sizes_of: Callable[[int, IntArray], IntArray]) -> Sizes:
+        """Sizes from how often each symbol comes in each row of (clients, size)."""
+        symbols = symbols.long()
+        counts = torch.zeros((symbols.shape[0], _SYMBOLS), dtype=torch.int32, device=symbols.device)
+        counts.scatter_add_(1, symbols, torch.ones_like(counts[:1, :1]).expand_as(symbols))
         (counted,), ready = _to_host(counts)
 
         def sizes(span: IntArray) -> IntArray:
             ready.synchronize()
-            return dense_float32_sizes(updates.shape[1], counted.numpy()[span])
+            return sizes_of(symbols.shape[1], counted.numpy()[span])
 
         return sizes
 
