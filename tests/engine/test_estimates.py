@@ -176,7 +176,7 @@ def test_drift_of_several_parameters_uses_norms():
 
 def test_a_client_at_its_optimum_neither_moves_nor_divides_by_zero():
     drift = estimate_drift(one_parameter([2.0, 2.0], [1.0, 3.0]), doubles([1.0]), 0.1, batch=2, draw=0)
-    assert drift == Drift(lipschitz=pytest.approx(4.0 * 0.9 / 2.0), smoothness=pytest.approx(1.0), divergence=2.0)
+    assert (drift.lipschitz, drift.smoothness, drift.divergence) == pytest.approx((4.0 * 0.9 / 2.0, 1.0, 2.0))
 
 
 # --- Constants of Theorem 1
@@ -204,7 +204,7 @@ def test_constants_of_a_quadratic_are_those_of_the_book():
 
 def test_sigma_is_of_single_samples_whatever_the_batch():
     rng = np.random.default_rng(3)
-    targets = rng.normal(scale=2.0, size=120_000)
+    targets = rng.normal(scale=2.0, size=30_000)
     gradients = line_gradients(np.ones((targets.size, 1)), targets, np.arange(targets.size).reshape(60, -1))
     for batch in (1, 4, 16):
         found, _ = estimate_constants(gradients, doubles([1.0]), batch=batch, learning_rate=0.1, points=1)
@@ -300,7 +300,9 @@ def test_the_control_parameter_is_wangs_phi():
 @settings(max_examples=100, deadline=None)
 def test_dearer_uploads_never_lower_h_where_clients_agree(drift, rate, upload, factor):
     agreed = Drift(drift.lipschitz, drift.smoothness, 0.0)
-    cheap, dear = (choose(agreed, learning_rate=rate, round_joules=b, budget_joules=1e9) for b in (upload, upload * factor))
+    cheap, dear = (
+        choose(agreed, learning_rate=rate, round_joules=b, budget_joules=1e9) for b in (upload, upload * factor)
+    )
     assert dear >= cheap
 
 

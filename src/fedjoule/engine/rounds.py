@@ -42,6 +42,17 @@ class RoundTask:
     shares: FloatArray
     batches: Batches
 
+    def of(self, part: slice) -> "RoundTask":
+        """The task of some neighbouring participants."""
+        return RoundTask(
+            self.number,
+            self.participants[part],
+            self.delivered[part],
+            self.kept[part],
+            self.shares[part],
+            self.batches.of(part),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
