@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 
-.PHONY: help demo test format bench fuzz clean
+.PHONY: help demo test format bench docs fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,10 @@ bench: $(READY)  ## planner, codec and simulator beside their rivals
 	$(BIN)/python benchmarks/planner.py
 	$(BIN)/python benchmarks/codec.py
 	$(BIN)/python benchmarks/simulator.py
+
+docs: $(READY)  ## draw the reproduction of the paper from its records and fill docs/reproduction.md
+	$(BIN)/fedjoule reproduce --runs results/reproduction/runs --no-train --out results/reproduction
+	$(BIN)/python docs/render.py
 
 fuzz: $(READY)  ## feed the decoder hostile bytes for a minute, guided by coverage
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[fuzz]'

@@ -1,6 +1,7 @@
 """Fill docs/reproduction.template.md with the numbers of results/reproduction: ``python docs/render.py [--check]``.
 
-{{value TABLE COLUMN key=value ... | FORMAT}}     one cell; ``key=a/b`` divides the cell of a by that of b
+{{value TABLE COLUMN key=value ... | FORMAT}}     one cell; ``key=a/b`` divides the cell of a by that of b,
+                                                      ``key=least`` takes the row in which it is least
 {{claims FIGURE ...}}                             the claims about figures that begin so
 {{summary TABLE TARGET}}                          every setting at one target accuracy
 {{pilots TABLE}}                                  rounds by H and sparsity
@@ -12,6 +13,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedjoule.reproduce.claims import Claim, claims_markdown
@@ -42,15 +44,24 @@ def table(name: str) -> Table:
 
 def value(name: str, column: str, *conditions: str) -> float:
     wanted = dict(condition.split("=", 1) for condition in conditions)
+    least = [key for key, text in wanted.items() if text == "least"]
+    if least:
+        others = [condition for condition in conditions if not condition.endswith("=least")]
+        return float(min(_matching(name, others), key=lambda row: float(row[least[0]]))[column])
     for key, text in wanted.items():
         if "/" in text:
             above, below = (f"{key}={part}" for part in text.split("/"))
             others = [condition for condition in conditions if not condition.startswith(f"{key}=")]
             return value(name, column, above, *others) / value(name, column, below, *others)
-    rows = [row for row in table(name).rows() if all(_same(row[key], text) for key, text in wanted.items())]
+    rows = _matching(name, conditions)
     if len(rows) != 1:
         raise SystemExit(f"{name} {column} {' '.join(conditions)}: must be one row, got {len(rows)}")
     return float(rows[0][column])
+
+
+def _matching(name: str, conditions: Sequence[str]) -> list[dict[str, object]]:
+    wanted = dict(condition.split("=", 1) for condition in conditions)
+    return [row for row in table(name).rows() if all(_same(row[key], text) for key, text in wanted.items())]
 
 
 def _same(cell: object, text: str) -> bool:
@@ -94,14 +105,10 @@ def pilots(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def diary_lines() -> list[dict[str, object]]:
-    return [json.loads(line) for line in (RESULTS / "diary.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def diary() -> str:
     lines = ["| when | command | trained | wall time | commit | machine |", "|---|---|---|---|---|---|"]
-    for entry in diary_lines():
-        if entry["finished"] and entry["trained"]:
+    for entry in map(json.loads, (RESULTS / "diary.jsonl").read_text(encoding="utf-8").splitlines()):
+        if entry.get("trained"):
             machine = entry["machine"]
             where = machine["gpu"] or f"{machine['cores']} cores"
             seconds = f"{entry['wall_seconds']:,.0f} s"
@@ -112,8 +119,7 @@ def diary() -> str:
 
 
 def not_run() -> str:
-    missing = [entry for entry in diary_lines() if entry["finished"]][-1]["not_run"]
-    return "".join(f"- {what}\n" for what in missing) or "Nothing is missing.\n"
+    return (RESULTS / "not-run.md").read_text(encoding="utf-8") or "Nothing is missing.\n"
 
 
 def _line(cells: object) -> str:

@@ -65,8 +65,9 @@ def reproduce(
         folder = Path(out)
         _require_folder(folder)
         began = time.monotonic()
+        from fedjoule.files import whole_file
         from fedjoule.reproduce.claims import write_claims
-        from fedjoule.reproduce.diary import write_entry
+        from fedjoule.reproduce.diary import DIARY, write_entry
         from fedjoule.reproduce.plans import LEFT_OUT, plan_figures
         from fedjoule.reproduce.pool import Means, processes_of
         from fedjoule.reproduce.records import Records
@@ -74,7 +75,8 @@ def reproduce(
         from fedjoule.reproduce.trainings import training_figures
 
         folder.mkdir(parents=True, exist_ok=True)
-        write_entry(folder, command=_command(), finished=False)
+        if not (folder / DIARY).is_file():
+            write_entry(folder, command=_command(), begun=True)
         claims = plan_figures([name for name in names if name in PLANS], folder, quick)
         made = [0]
         with contextlib.ExitStack() as stack:
@@ -90,14 +92,11 @@ def reproduce(
         claims += more
         write_claims(claims, folder / "claims.md")
         write_claims(claims, folder / "claims.csv")
-        write_entry(
-            folder,
-            command=_command(),
-            finished=True,
-            trained=made[0],
-            not_run=not_run,
-            wall_seconds=round(time.monotonic() - began, 1),
-        )
+        with whole_file(folder / "not-run.md") as stream:
+            stream.write("".join(f"- {what}\n" for what in not_run).encode())
+        if made[0]:
+            seconds = round(time.monotonic() - began, 1)
+            write_entry(folder, command=_command(), trained=made[0], wall_seconds=seconds)
         _report(folder, claims, not_run, [*LEFT_OUT, *LEFT_OUT_TRAININGS] if quick else [])
 
 

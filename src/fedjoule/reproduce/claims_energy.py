@@ -102,7 +102,7 @@ def _power_law_plans_best(results: StudyResults) -> Finding:
     return Finding(
         parts,
         f"joules over the power law's plan: {'; '.join(texts)}" if texts else "",
-        "The delta^2 of both makes sparsity dearer than training does.",
+        "Energy is flat along the ridge: plans of another H may do as well. The bound is off by orders of magnitude.",
     )
 
 
