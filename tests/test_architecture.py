@@ -33,6 +33,7 @@ ALLOWED = {
         "physics",
         "datasets",
         "codec",
+        "__init__",
     },
     "cli": {"reproduce", "reports", "engine", "ledger", "scenario", "planner", "convergence", "physics", "__init__"},
     "__init__": {"scenario", "engine", "codec", "planner", "convergence", "physics"},

@@ -165,6 +165,7 @@ class Lab:
         budget = options.rounds * (step + upload)
         loop: TrainingLoop | None = None
         while steps_left > 0:
+            local_steps = min(local_steps, steps_left)
             rounds = max(1, min(ADAPTATION_STEPS, steps_left) // local_steps)
             before = loop.simulator.state.round if loop else 0
             part = dataclasses.replace(
@@ -224,8 +225,8 @@ def _steps_used(ledger: RowArray) -> dict[str, int]:
 
 
 def curve_of(metrics: RowArray) -> dict[str, list[float]]:
-    """The evaluated rounds; training loss and accuracy are means since the last one."""
-    at = np.flatnonzero(~np.isnan(metrics["test_accuracy"]))
+    """The evaluated rounds of finite loss; training loss and accuracy are means since the last one."""
+    at = np.flatnonzero(np.isfinite(metrics["test_accuracy"]) & np.isfinite(metrics["test_loss"]))
     curve: dict[str, list[float]] = {}
     for name in CURVE + TOTALS:
         column = metrics[name].astype(np.float64)

@@ -54,6 +54,7 @@ class Job:
             order |= {"rates": rates, "accuracy": scale.pilot_accuracy, "most": scale.pilot_steps}
         if self.kind == "run":
             order |= {"learning_rate": self.learning_rate, "seed": self.seed, "steps": scale.steps}
+            order["resolution"] = scale.resolution
         return order
 
     @property
@@ -64,7 +65,7 @@ class Job:
 
 def key_of(order: Record) -> str:
     """The key of the job that gave the order."""
-    cost_matters = order.get("adaptive", False) and order["kind"] == "run"
+    cost_matters = order.get("adaptive", False) and order.get("kind") == "run"
     shared = order if cost_matters else order | {"study": STUDIES[order["study"]].task}
     return json.dumps(shared, sort_keys=True)
 

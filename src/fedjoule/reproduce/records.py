@@ -27,7 +27,7 @@ class Records:
             return None
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInputError(f"{file}: must be JSON ({error})") from error
         if not isinstance(record, dict) or record.get("version") != RECORD_VERSION:
             got = record.get("version") if isinstance(record, dict) else type(record).__name__
