@@ -288,6 +288,17 @@ def test_no_allowed_h_has_a_smaller_bound_of_wang(drift, rate, c, b, rounds, las
     assert bounds[chosen] <= min(bounds.values()) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("upload", "budget"), [(5.0, 9.0), (20.0, 31.5)])
+def test_the_last_step_and_upload_are_kept_back_from_the_budget(upload, budget):
+    drift = Drift(lipschitz=1.0, smoothness=2.0, divergence=0.3)
+
+    def best(budget):
+        return min(range(1, 51), key=lambda tau: wang_bound(tau, drift, 0.1, 1.0, upload, budget, 0.025))
+
+    assert best(budget) not in (best(budget + upload), best(budget + 1.0)), "the example must tell them apart"
+    assert choose(drift, round_joules=upload, budget_joules=budget) == best(budget)
+
+
 def test_the_control_parameter_is_wangs_phi():
     drift = Drift(lipschitz=1.0, smoothness=2.0, divergence=0.3)
     chosen = [choose(drift, round_joules=50.0, control=phi) for phi in (1e-4, 0.025, 1.0)]

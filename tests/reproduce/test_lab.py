@@ -67,23 +67,22 @@ def setting(steps=1, sparsity=20.0, **more):
     return Setting("some", steps, np.full(DEVICES, sparsity), **more)
 
 
-def trained(task, seed, chosen, rate, *, fleet=None, **options):
+def trained(task, seed, chosen, rate, *, model=None, **options):
     """The same training by the public interface, on arrays cut out of the data."""
     own = varied(task, seed=seed)
     samples = own.federation.samples
     clients = [(samples.inputs[part], samples.targets[part]) for part in own.federation.parts]
     return fj.train(
-        own.model,
+        model or own.model,
         clients=clients,
         test=(own.test.inputs, own.test.targets),
-        fleet=fleet or task.scenario.fleet,
+        fleet=task.scenario.fleet,
         local_steps=chosen.local_steps,
         sparsity=chosen.sparsity,
         learning_rate=rate,
-        batch_size=BATCH,
         seed=seed,
         device="cpu",
-        **dict(chosen.changes) | options,
+        **{"batch_size": BATCH} | dict(chosen.changes) | options,
     )
 
 
@@ -276,6 +275,7 @@ def metrics_rows(test_accuracy, train_accuracy):
     rows["round"] = np.arange(1, len(test_accuracy) + 1)
     rows["test_accuracy"], rows["train_accuracy"] = test_accuracy, train_accuracy
     rows["train_loss"] = 10.0 * np.array(train_accuracy)
+    rows["test_loss"] = 1.0 - np.array(test_accuracy)
     return rows
 
 
@@ -286,6 +286,15 @@ def test_a_curve_has_the_evaluated_rounds_with_training_means_since_the_last():
     assert curve["test_accuracy"] == [0.5, 0.6, 0.7]
     assert curve["train_accuracy"] == pytest.approx([0.3, 0.7, 0.6])
     assert curve["train_loss"] == pytest.approx([3.0, 7.0, 6.0])
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_look_at_a_model_without_a_finite_loss_is_not_shown(loss):
+    rows = metrics_rows([0.5, 0.6, 0.1], [0.1, 0.2, 0.6])
+    rows["test_loss"][2] = loss
+    curve = curve_of(rows)
+    assert curve["round"] == [1, 2]
+    assert {len(column) for column in curve.values()} == {2}
 
 
 def test_a_run_without_a_look_has_an_empty_curve():
@@ -330,6 +339,39 @@ def test_the_accounts_of_an_adaptive_run_go_on_from_part_to_part(adaptive):
 def test_an_adaptive_run_begins_as_dense_steps_do(adaptive, tiny):
     dense = tiny("digits-lte", steps=6, resolution=6).run(setting(sparsity=1.0, changes={"compressor": "none"}), 0.2, 0)
     assert {name: column[:1] for name, column in adaptive["curve"].items()} == dense["curve"]
+
+
+def test_parts_of_an_adaptive_run_hand_on_the_model_as_separate_trainings_would(tiny, digits, monkeypatch):
+    choices = iter([3, 1, 2])
+    monkeypatch.setattr(lab, "ADAPTATION_STEPS", 3)
+    monkeypatch.setattr(lab, "adaptive_local_steps", lambda *_args, **_kw: next(choices))
+    here = tiny(steps=9)
+    here.task = varied(here.task, batch_size="all", seed=1)  # so that no batch depends on the number of its step
+    dense = baseline_settings(DEVICES)[-1]
+    record = here.run(dense, 0.2, 0)
+    assert record["local_steps_used"] == {"1": 6, "3": 1}
+    task, losses = varied(digits, seed=0), []
+    for steps, rounds in ((1, 3), (3, 1), (1, 3)):
+        part = dataclasses.replace(dense, local_steps=steps)
+        run = trained(task, 0, part, 0.2, rounds=rounds, batch_size=None, evaluate_every=rounds, model=task.model)
+        losses.append(float(run.metrics["test_loss"][-1]))
+        task = dataclasses.replace(task, model=run.model.train())
+    assert record["curve"]["round"] == [3, 4, 7]
+    assert record["curve"]["test_loss"] == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
+)
+def test_an_adaptive_run_that_stays_at_one_step_is_dense_training_throughout(device, monkeypatch):
+    monkeypatch.setattr(lab, "ADAPTATION_STEPS", 4)
+    monkeypatch.setattr(lab, "adaptive_local_steps", lambda *_args, **_kw: 1)
+    shrink(monkeypatch, steps=12 if device == "cpu" else 400, resolution=4)
+    here, dense = Lab("digits", device, None), baseline_settings(DEVICES)[-1]
+    parts = here.run(dense, 0.2, 0)
+    whole = here.run(dataclasses.replace(dense, adaptive=False), 0.2, 0)
+    assert parts["curve"] == whole["curve"]
 
 
 def test_an_adaptive_run_that_diverges_says_so(tiny):

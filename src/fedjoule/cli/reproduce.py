@@ -64,6 +64,8 @@ def reproduce(
         require_integer("--processes", processes, low=1, high=64)
         folder = Path(out)
         _require_folder(folder)
+        if runs is not None and not Path(runs).is_dir():
+            raise InvalidInputError(f"--runs must be a folder of records, got {runs!r}, which is none")
         began = time.monotonic()
         from fedjoule.files import whole_file
         from fedjoule.reproduce.claims import write_claims
@@ -80,6 +82,7 @@ def reproduce(
         claims = plan_figures([name for name in names if name in PLANS], folder, quick)
         made = [0]
         with contextlib.ExitStack() as stack:
+            stack.callback(_note_trainings, folder, made, began)
             means = Means(
                 records=Records(Path(runs) if runs else folder / "runs"),
                 device=device,
@@ -94,9 +97,6 @@ def reproduce(
         write_claims(claims, folder / "claims.csv")
         with whole_file(folder / "not-run.md") as stream:
             stream.write("".join(f"- {what}\n" for what in not_run).encode())
-        if made[0]:
-            seconds = round(time.monotonic() - began, 1)
-            write_entry(folder, command=_command(), trained=made[0], wall_seconds=seconds)
         _report(folder, claims, not_run, [*LEFT_OUT, *LEFT_OUT_TRAININGS] if quick else [])
 
 
@@ -115,6 +115,14 @@ def _require_folder(folder: Path) -> None:
         raise InvalidInputError(f"{folder}: must be a folder, got a file")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / DIARY).is_file():
         raise InvalidInputError(f"{folder}: must be new, empty or of an earlier reproduction, got a folder that is not")
+
+
+def _note_trainings(folder: Path, made: list[int], began: float) -> None:
+    """In the diary, even of a reproduction that was stopped."""
+    from fedjoule.reproduce.diary import write_entry
+
+    if made[0]:
+        write_entry(folder, command=_command(), trained=made[0], wall_seconds=round(time.monotonic() - began, 1))
 
 
 def _command() -> str:

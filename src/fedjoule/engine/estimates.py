@@ -121,17 +121,18 @@ def adaptive_local_steps(
     choices = np.arange(1, max(1, min(10 * last, largest)) + 1)
     left = max(budget_joules - round_joules - step_joules, 1e-12)
     steps = left * choices / (step_joules * choices + round_joules)
-    gap = _gap(choices, drift, learning_rate)
     noise = 1.0 / (2.0 * learning_rate * control * steps)
-    stray = drift.lipschitz * gap
-    bound = noise + np.sqrt(noise**2 + stray / (learning_rate * control * choices)) + stray
+    stray = _stray(choices, drift, learning_rate)
+    with np.errstate(over="ignore"):
+        bound = noise + np.sqrt(noise**2 + stray / (learning_rate * control * choices)) + stray
     return int(choices[np.argmin(bound)])
 
 
-def _gap(choices: np.ndarray, drift: Drift, learning_rate: float) -> FloatArray:
-    """h(H) of [WANG19]: how far H local steps may lead from centralised descent."""
-    if drift.smoothness == 0.0:
+def _stray(choices: np.ndarray, drift: Drift, learning_rate: float) -> FloatArray:
+    """rho h(H) of [WANG19]: what it may cost that H local steps lead away from centralised descent."""
+    if 0.0 in (drift.lipschitz, drift.smoothness, drift.divergence):
         return np.zeros(choices.size)
     with np.errstate(over="ignore"):
         growth = np.expm1(choices * np.log1p(learning_rate * drift.smoothness)) / drift.smoothness
-    return np.asarray(drift.divergence * (growth - learning_rate * choices))
+        gap = np.maximum(growth - learning_rate * choices, 0.0)  # h(1) is 0, which rounding may miss
+        return np.asarray(drift.lipschitz * drift.divergence * gap)

@@ -83,7 +83,7 @@ def prepare(
 
 def varied(task: Task, **changes: Any) -> Task:
     """The task with other [training] keys, a new seed say: dealt out and built anew, the samples shared."""
-    training = task.training.model_copy(update=changes)
+    training = TrainingTable.model_validate(task.training.model_dump() | changes)
     training.check()
     if training.data != task.training.data:
         raise InvalidInputError(f"training.data must stay {task.training.data!r}, got {training.data!r}")

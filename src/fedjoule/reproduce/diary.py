@@ -38,6 +38,9 @@ def _gpu() -> str | None:
 
 
 def _commit() -> str | None:
+    """Of the repository that the source lies in; an installed package has none, whatever lies around it."""
+    if not (Path(__file__).parents[3] / ".git").exists():
+        return None
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
