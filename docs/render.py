@@ -80,7 +80,7 @@ def summary(name: str, target: str) -> str:
     for row in sorted(rows, key=lambda row: list(NAMES).index(str(row["setting"]))):
         low, high = (float(row[f"{end}_sparsity"]) for end in ("smallest", "largest"))
         cells = [NAMES[str(row["setting"])], f"{row['local_steps']}"]
-        cells.append(f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}")
+        cells.append(_number(low) if low == high else f"{_number(low)} to {_number(high)}")
         if row["seeds"] == 0:
             lines.append(_line((*cells, *["not run"] * 8)))
             continue
