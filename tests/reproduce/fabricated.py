@@ -5,9 +5,9 @@ import numpy as np
 from fedjoule.convergence.fit import PilotRuns, fit_paper_rounds, fit_power_law_rounds
 from fedjoule.convergence.rounds import BoundRounds, PowerLawRounds
 from fedjoule.planner.plan import Plan
+from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.results import Curves, Pilots, StudyResults
 from fedjoule.reproduce.studies import STUDIES, Setting, baseline_settings
-from fedjoule.reproduce.trainings import scenario_of
 
 DEVICES = 12
 LAW = PowerLawRounds(tau=2000.0, c=0.004, a=0.5, q=0.6)
@@ -91,7 +91,7 @@ def pilots(*, growth=None, power_law=True, paper=True):
 
 def results(by_name, *, study="mnist", laws=None):
     """A study of the given curves."""
-    return StudyResults(STUDIES[study], scenario_of(STUDIES[study]), laws, by_name, [])
+    return StudyResults(STUDIES[study], embedded_scenario(STUDIES[study].scenario), laws, by_name, [])
 
 
 def like_the_paper(*, study="mnist", **changed):

@@ -14,7 +14,8 @@ from fedjoule.engine.experiment import prepare, varied
 from fedjoule.errors import DivergedError, InvalidInputError
 from fedjoule.ledger.schema import METRICS
 from fedjoule.reproduce import lab, pool
-from fedjoule.reproduce.lab import Lab, curve_of, study_scenario
+from fedjoule.reproduce.embedded import embedded_scenario
+from fedjoule.reproduce.lab import Lab, curve_of
 from fedjoule.reproduce.records import Records
 from fedjoule.reproduce.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
 
@@ -60,7 +61,7 @@ def tiny(monkeypatch):
 
 @pytest.fixture(scope="module")
 def digits():
-    return prepare(study_scenario("digits"), torch.device("cpu"))
+    return prepare(embedded_scenario(STUDIES["digits"].scenario), torch.device("cpu"))
 
 
 def setting(steps=1, sparsity=20.0, **more):
@@ -216,7 +217,7 @@ def test_a_run_is_the_training_that_anyone_can_repeat(tiny, digits, chosen):
 
 
 def test_joules_epochs_and_rounds_follow_from_the_scenarios_costs(tiny):
-    chosen, fleet = setting(steps=5), study_scenario("digits").fleet
+    chosen, fleet = setting(steps=5), embedded_scenario(STUDIES["digits"].scenario).fleet
     curve = {
         name: np.array(column) for name, column in tiny(steps=20, resolution=5).run(chosen, 0.2, 0)["curve"].items()
     }
@@ -326,7 +327,7 @@ def test_adaptive_runs_take_as_many_local_steps_as_the_others(adaptive):
 
 
 def test_the_accounts_of_an_adaptive_run_go_on_from_part_to_part(adaptive):
-    fleet, curve = study_scenario("digits-lte").fleet, adaptive["curve"]
+    fleet, curve = embedded_scenario(STUDIES["digits-lte"].scenario).fleet, adaptive["curve"]
     used = {int(steps): rounds for steps, rounds in adaptive["local_steps_used"].items()}
     steps = sum(own * rounds for own, rounds in used.items())
     assert curve["round"][-1] == sum(used.values())

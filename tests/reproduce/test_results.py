@@ -11,11 +11,11 @@ import pytest
 from fedjoule.convergence.rounds import BoundRounds, PowerLawRounds
 from fedjoule.errors import InvalidInputError
 from fedjoule.planner import schemes
+from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.pool import Means
 from fedjoule.reproduce.records import Records
 from fedjoule.reproduce.results import Curves, carry_out_study, spread
 from fedjoule.reproduce.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
-from fedjoule.reproduce.trainings import scenario_of
 from tests.reproduce import fabricated
 
 LAW = PowerLawRounds(tau=300.0, c=0.02, a=0.6, q=0.55)
@@ -86,7 +86,7 @@ def _small(monkeypatch):
 def carried_out(folder, executor=None, study="digits", **more):
     chosen = STUDIES[study]
     means = Means(records=Records(folder), executor=executor, **more)
-    return carry_out_study(chosen, scenario_of(chosen), means)
+    return carry_out_study(chosen, embedded_scenario(chosen.scenario), means)
 
 
 def from_records(folder, study="digits"):

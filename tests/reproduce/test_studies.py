@@ -7,10 +7,9 @@ import pytest
 
 from fedjoule.codec.compressors import qsgd_variance
 from fedjoule.engine.options import TrainingOptions
-from fedjoule.reproduce.lab import study_scenario
+from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.pool import Job
 from fedjoule.reproduce.studies import LEVELS, STUDIES, TUNING_SEED, baseline_settings, pilot_settings
-from fedjoule.reproduce.trainings import scenario_of
 
 EVERY = pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
 
@@ -21,20 +20,19 @@ def test_studies_are_found_by_their_names():
 
 @EVERY
 def test_every_study_has_a_scenario_with_data_and_costs(study):
-    scenario = scenario_of(study)
+    scenario = embedded_scenario(study.scenario)
     assert scenario.training is not None
     assert scenario.training.data is not None
     assert scenario.architecture is not None
     assert np.all(scenario.fleet.joules_per_bit > 0.0)
-    assert study_scenario(study.name).text == scenario.text
 
 
 @EVERY
 def test_every_study_plans_by_pilots_of_its_own_model_and_fleet_size(study):
     pilots = STUDIES[study.pilots]
     assert pilots.pilots == pilots.name
-    assert scenario_of(pilots).architecture == scenario_of(study).architecture
-    assert len(scenario_of(pilots).fleet) == len(scenario_of(study).fleet)
+    assert embedded_scenario(pilots.scenario).architecture == embedded_scenario(study.scenario).architecture
+    assert len(embedded_scenario(pilots.scenario).fleet) == len(embedded_scenario(study.scenario).fleet)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +41,7 @@ def test_every_study_plans_by_pilots_of_its_own_model_and_fleet_size(study):
     ids=lambda study: study.name,
 )
 def test_studies_of_one_task_differ_only_in_what_a_bit_costs(study, first):
-    ours, theirs = scenario_of(study), scenario_of(first)
+    ours, theirs = embedded_scenario(study.scenario), embedded_scenario(first.scenario)
     assert first.bit_scale == 1.0
     assert study.scale == first.scale
     assert ours.training == theirs.training
@@ -55,7 +53,10 @@ def test_studies_of_one_task_differ_only_in_what_a_bit_costs(study, first):
 
 def test_a_dirichlet_study_differs_in_its_partition_alone():
     for name in ("mnist", "digits"):
-        plain, dirichlet = scenario_of(STUDIES[name]), scenario_of(STUDIES[f"{name}-dirichlet"])
+        plain, dirichlet = (
+            embedded_scenario(STUDIES[name].scenario),
+            embedded_scenario(STUDIES[f"{name}-dirichlet"].scenario),
+        )
         changed = {"partition": "iid", "dirichlet_concentration": None}
         assert dirichlet.training.dirichlet_concentration == 0.3
         assert dirichlet.training.model_copy(update=changed) == plain.training

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,10 @@ from fedjoule.engine.train import choose_device
 from fedjoule.errors import DivergedError
 from fedjoule.ledger.log import RowLog
 from fedjoule.ledger.schema import LEDGER, METRICS, RowArray
+from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.records import Record
 from fedjoule.reproduce.studies import STUDIES, TUNING_SEED, Setting
-from fedjoule.scenario import Scenario
 
-SCENARIOS = Path(__file__).parent / "scenarios"
 TUNING_RESOLUTION = 10  # local steps between two looks at the test set
 ADAPTATION_STEPS = 40  # local steps between two choices of H
 ESTIMATE_BATCH = 128
@@ -32,18 +30,13 @@ CURVE = ("round", "epochs", "train_loss", "train_accuracy", "test_loss", "test_a
 TOTALS = ("total_joules", "total_radio_joules", "total_compute_joules", "total_payload_bytes")
 
 
-def study_scenario(name: str) -> Scenario:
-    """The scenario file of a study."""
-    return Scenario.from_toml(SCENARIOS / STUDIES[name].scenario)
-
-
 class Lab:
     """Data and recorded graphs of a study, shared by all its trainings."""
 
     def __init__(self, study: str, device: str, data_dir: str | None) -> None:
         """Load the data."""
         self.study = STUDIES[study]
-        self.task = prepare(study_scenario(study), choose_device(device), data_dir)
+        self.task = prepare(embedded_scenario(self.study.scenario), choose_device(device), data_dir)
         self._seeded = {self.task.training.seed: self.task}
         self._graphs: dict[Any, Any] = {}
         self._precision = "tf32" if self.task.device.type == "cuda" else "float32"

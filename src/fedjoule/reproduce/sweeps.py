@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib import resources
-from pathlib import Path
 
 import numpy as np
 
@@ -13,14 +11,15 @@ from fedjoule.physics.fleet import Fleet
 from fedjoule.planner.plan import Plan
 from fedjoule.planner.problem import ControlProblem
 from fedjoule.planner.schemes import flexible
+from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.readings import CHOOSERS, READINGS, Reading
 from fedjoule.reproduce.table import Cell, Table
-from fedjoule.scenario import Scenario
 
 GROUPS = 4
 SPREAD = np.array([-0.03, -0.01, 0.01, 0.03])  # of the mean bandwidth, a level of heterogeneity
 DEVICES = tuple(range(4, 61, 4))
 LEVELS = tuple(range(15))
+FIGURES = ("fig1a", "fig1b", "fig1c", "fig1d")
 BIT_COSTS = tuple(np.geomspace(1e-13, 1e-7, 25).tolist())
 STEP_COSTS = tuple(np.geomspace(1e-6, 1.0, 25).tolist())
 MANY_DEVICES = (12, 32, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -28,10 +27,9 @@ MANY_DEVICES = (12, 32, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000
 
 def base_problem(figure: str) -> ControlProblem:
     """The base point of ``fig1a`` to ``fig1d``, from the scenario file that ships with FedJoule."""
-    file = resources.files("fedjoule.reproduce").joinpath("scenarios", f"{figure}.toml")
-    if not file.is_file():
-        raise InvalidInputError(f"the figure must be one of fig1a, fig1b, fig1c, fig1d, got {figure!r}")
-    return Scenario.from_text(file.read_text(encoding="utf-8"), f"{figure} (embedded)", Path()).problem()
+    if figure not in FIGURES:
+        raise InvalidInputError(f"the figure must be one of {', '.join(FIGURES)}, got {figure!r}")
+    return embedded_scenario(f"{figure}.toml").problem()
 
 
 def group_size(problem: ControlProblem) -> int:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from fedjoule.errors import InvalidInputError
@@ -12,11 +11,11 @@ from fedjoule.reproduce.claims_energy import energy_claims, prediction_claims
 from fedjoule.reproduce.claims_trainings import convergence_claims
 from fedjoule.reproduce.draw_laws import draw_pilots, draw_predictions
 from fedjoule.reproduce.draw_trainings import PAPER, draw_accuracy, draw_energy, energy_panels
+from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.pool import Means
 from fedjoule.reproduce.results import StudyResults, carry_out_study
-from fedjoule.reproduce.studies import STUDIES, Study
+from fedjoule.reproduce.studies import STUDIES
 from fedjoule.reproduce.table import Table
-from fedjoule.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -78,17 +77,11 @@ def training_figures(names: Sequence[str], out: Path, means: Means, quick: bool)
     not_run: list[str] = []
     for sheet, kinds in _wanted(names, quick).items():
         study = STUDIES[sheet.study]
-        results = carry_out_study(study, scenario_of(study), means)
+        results = carry_out_study(study, embedded_scenario(study.scenario), means)
         write_sheet(results, sheet, kinds, out)
         claims += sheet_claims(results, sheet, kinds)
         not_run += [f"{study.title}: {what}" for what in results.not_run]
     return claims, not_run
-
-
-def scenario_of(study: Study) -> Scenario:
-    """The scenario file of a study, which ships with FedJoule."""
-    with resources.as_file(resources.files("fedjoule.reproduce").joinpath("scenarios", study.scenario)) as file:
-        return Scenario.from_toml(file)
 
 
 def write_sheet(results: StudyResults, sheet: Sheet, kinds: frozenset[str], out: Path) -> None:
