@@ -13,7 +13,8 @@ from fedjoule.convergence.rounds import BoundRounds
 from fedjoule.engine.experiment import prepare, varied
 from fedjoule.errors import DivergedError, InvalidInputError
 from fedjoule.ledger.schema import METRICS
-from fedjoule.reproduce import lab, pool
+from fedjoule.reproduce import adaptive as adaptively
+from fedjoule.reproduce import pool
 from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.lab import Lab, curve_of
 from fedjoule.reproduce.records import Records
@@ -309,7 +310,7 @@ def test_a_run_without_a_look_has_an_empty_curve():
 @pytest.fixture(scope="module")
 def adaptive():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lab, "ADAPTATION_STEPS", 6)
+        patch.setattr(adaptively, "ADAPTATION_STEPS", 6)
         shrink(patch, steps=16)
         return Lab("digits-lte", "cpu", None).run(baseline_settings(DEVICES)[-1], 0.2, 0)
 
@@ -344,8 +345,8 @@ def test_an_adaptive_run_begins_as_dense_steps_do(adaptive, tiny):
 
 def test_parts_of_an_adaptive_run_hand_on_the_model_as_separate_trainings_would(tiny, digits, monkeypatch):
     choices = iter([3, 1, 2])
-    monkeypatch.setattr(lab, "ADAPTATION_STEPS", 3)
-    monkeypatch.setattr(lab, "adaptive_local_steps", lambda *_args, **_kw: next(choices))
+    monkeypatch.setattr(adaptively, "ADAPTATION_STEPS", 3)
+    monkeypatch.setattr(adaptively, "adaptive_local_steps", lambda *_args, **_kw: next(choices))
     here = tiny(steps=9)
     here.task = varied(here.task, batch_size="all", seed=1)  # so that no batch depends on the number of its step
     dense = baseline_settings(DEVICES)[-1]
@@ -366,8 +367,8 @@ def test_parts_of_an_adaptive_run_hand_on_the_model_as_separate_trainings_would(
     ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
 )
 def test_an_adaptive_run_that_stays_at_one_step_is_dense_training_throughout(device, monkeypatch):
-    monkeypatch.setattr(lab, "ADAPTATION_STEPS", 4)
-    monkeypatch.setattr(lab, "adaptive_local_steps", lambda *_args, **_kw: 1)
+    monkeypatch.setattr(adaptively, "ADAPTATION_STEPS", 4)
+    monkeypatch.setattr(adaptively, "adaptive_local_steps", lambda *_args, **_kw: 1)
     shrink(monkeypatch, steps=12 if device == "cpu" else 400, resolution=4)
     here, dense = Lab("digits", device, None), baseline_settings(DEVICES)[-1]
     parts = here.run(dense, 0.2, 0)

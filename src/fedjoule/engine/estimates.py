@@ -35,6 +35,7 @@ class ClientGradients:
         self.net = copy.deepcopy(model).to(federation.samples.inputs.device)
         self.loss, self.federation, self._seed = loss, federation, seed
         self._layout = Layout({n: p for n, p in self.net.named_parameters() if p.requires_grad})
+        self.initial_weights = torch.cat([p.detach().reshape(-1) for p in self._trained()])
 
     def at(self, weights: torch.Tensor, client: int, batch: int, draw: int) -> tuple[float, torch.Tensor]:
         """On ``batch`` samples of the client; ``draw`` says which."""
@@ -44,10 +45,12 @@ class ClientGradients:
         samples = self.federation.samples
         numbers = numbers.to(samples.inputs.device)
         self._layout.load(self.net, weights)
-        chosen = [p for p in self.net.parameters() if p.requires_grad]
         value = self.loss(self.net(samples.inputs[numbers]), samples.targets[numbers]).mean()
-        found = torch.autograd.grad(value, chosen)
+        found = torch.autograd.grad(value, self._trained())
         return float(value.detach()), torch.cat([gradient.reshape(-1) for gradient in found])
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.net.parameters() if parameter.requires_grad]
 
 
 def estimate_drift(

@@ -8,24 +8,21 @@ from typing import Any
 import numpy as np
 
 from fedjoule.arrays import FloatArray
-from fedjoule.engine.estimates import ClientGradients, adaptive_local_steps, estimate_constants, estimate_drift
+from fedjoule.engine.estimates import ClientGradients, estimate_constants
 from fedjoule.engine.experiment import Task, device_name, prepare, varied
 from fedjoule.engine.loop import TARGET, TrainingLoop
 from fedjoule.engine.options import TrainingOptions
 from fedjoule.engine.simulate import Simulator
 from fedjoule.engine.stack import cross_entropy
 from fedjoule.engine.train import choose_device
-from fedjoule.errors import DivergedError
 from fedjoule.ledger.log import RowLog
 from fedjoule.ledger.schema import LEDGER, METRICS, RowArray
+from fedjoule.reproduce.adaptive import finished, train_adaptively
 from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.records import Record
 from fedjoule.reproduce.studies import STUDIES, TUNING_SEED, Setting
 
 TUNING_RESOLUTION = 10  # local steps between two looks at the test set
-ADAPTATION_STEPS = 40  # local steps between two choices of H
-ESTIMATE_BATCH = 128
-LARGEST_ADAPTIVE_STEPS = 50
 CURVE = ("round", "epochs", "train_loss", "train_accuracy", "test_loss", "test_accuracy")
 TOTALS = ("total_joules", "total_radio_joules", "total_compute_joules", "total_payload_bytes")
 
@@ -94,7 +91,7 @@ class Lab:
         )
         task = self._task(seed)
         if setting.adaptive:
-            loop, reason = self._trained_adaptively(task, options)
+            loop, reason = train_adaptively(task, options, self._simulator)
         else:
             loop, reason = self._trained(task, options)
         return self._described(setting) | {
@@ -110,11 +107,7 @@ class Lab:
         gradients = ClientGradients(task.model, cross_entropy, task.federation, seed=TUNING_SEED)
         batch = task.training.batch_size
         assert isinstance(batch, int)
-        flat = Simulator(
-            task.model, task.federation, self._options(_probe(task), 0.1, TUNING_SEED, rounds=1), loss=cross_entropy
-        )
-        found, squared = estimate_constants(gradients, flat.state.weights, batch=batch, learning_rate=0.05)
-        flat.close()
+        found, squared = estimate_constants(gradients, gradients.initial_weights, batch=batch, learning_rate=0.05)
         return {"epsilon": squared / 100.0} | dataclasses.asdict(found)
 
     def _task(self, seed: int) -> Task:
@@ -144,52 +137,9 @@ class Lab:
         try:
             evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
             loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))
-            return loop, _finished(loop)
+            return loop, finished(loop)
         finally:
             simulator.close()
-
-    def _trained_adaptively(self, task: Task, options: TrainingOptions) -> tuple[TrainingLoop, str]:
-        """H is chosen anew from time to time; the budget is that of as many dense steps with H = 1."""
-        fleet, rate = task.scenario.fleet, options.learning_rate
-        gradients = ClientGradients(task.model, cross_entropy, task.federation, seed=options.seed)
-        step, message = float(fleet.joules_per_step.sum()), 32.0 * task.scenario.parameters
-        upload = float((message * fleet.joules_per_bit + fleet.message_joules).sum())
-        steps_left, local_steps = options.rounds, 1
-        budget = options.rounds * (step + upload)
-        loop: TrainingLoop | None = None
-        while steps_left > 0:
-            local_steps = min(local_steps, steps_left)
-            rounds = max(1, min(ADAPTATION_STEPS, steps_left) // local_steps)
-            before = loop.simulator.state.round if loop else 0
-            part = dataclasses.replace(
-                options, local_steps=local_steps, rounds=before + rounds, evaluate_every=before + rounds
-            )
-            simulator = self._simulator(task, part)
-            try:
-                evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
-                if loop is None:
-                    loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))
-                else:
-                    simulator.state = loop.simulator.state
-                    loop.simulator, loop.evaluator = simulator, evaluator
-                reason = _finished(loop)
-                if reason == "diverged":
-                    return loop, reason
-                steps_left -= rounds * local_steps
-                drift = estimate_drift(gradients, simulator.state.weights, rate, batch=ESTIMATE_BATCH, draw=before)
-                local_steps = adaptive_local_steps(
-                    drift,
-                    learning_rate=rate,
-                    step_joules=step,
-                    round_joules=upload,
-                    budget_joules=budget - loop.totals.joules,
-                    last=local_steps,
-                    largest=LARGEST_ADAPTIVE_STEPS,
-                )
-            finally:
-                simulator.close()
-        assert loop is not None
-        return loop, "rounds"
 
     def _described(self, setting: Setting) -> Record:
         return {
@@ -197,17 +147,6 @@ class Lab:
             "sparsity": [float(value) for value in setting.sparsity],
             "device": device_name(self.task.device),
         }
-
-
-def _probe(task: Task) -> Setting:
-    return Setting("probe", 1, np.ones(len(task.scenario.fleet)))
-
-
-def _finished(loop: TrainingLoop) -> str:
-    try:
-        return loop.run()
-    except DivergedError:
-        return "diverged"
 
 
 def _steps_used(ledger: RowArray) -> dict[str, int]:

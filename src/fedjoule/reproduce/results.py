@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedjoule.arrays import FloatArray
 from fedjoule.convergence.fit import PilotRuns, RoundsFit, fit_paper_rounds, fit_power_law_rounds
-from fedjoule.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds, RoundsModel
+from fedjoule.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds
 from fedjoule.errors import InvalidInputError
 from fedjoule.planner.plan import Plan
 from fedjoule.planner.problem import ControlProblem
@@ -187,18 +187,12 @@ def _growth(study: Study, devices: int, tuned: Mapping[str, Record], means: Mean
 def _plans(problem: ControlProblem, pilots: Pilots) -> dict[str, Plan]:
     """Every scheme by the power law, and FlexibleSpar by the paper's form and by the bound's own constants."""
     assert pilots.power_law is not None
-    fitted = _with_rounds(problem, pilots.power_law.model)
+    fitted = replace(problem, rounds=pilots.power_law.model)
     plans = {name: scheme(fitted) for name, scheme in SCHEMES.items()}
     if pilots.paper is not None:
-        plans["flexible-paper"] = flexible(_with_rounds(problem, pilots.paper.model))
-    plans["flexible-bound"] = flexible(_with_rounds(problem, pilots.bound))
+        plans["flexible-paper"] = flexible(replace(problem, rounds=pilots.paper.model))
+    plans["flexible-bound"] = flexible(replace(problem, rounds=pilots.bound))
     return plans
-
-
-def _with_rounds(problem: ControlProblem, rounds: RoundsModel) -> ControlProblem:
-    from dataclasses import replace
-
-    return replace(problem, rounds=rounds)
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
