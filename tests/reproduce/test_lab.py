@@ -27,6 +27,7 @@ TINY = Scale(
     learning_rates=(0.2, 0.4),
     pilot_accuracy=0.3,
     pilot_steps=20,
+    pilot_resolution=10,
     steps=12,
     resolution=4,
     targets=(0.35, 0.4),

@@ -85,6 +85,7 @@ def test_another_setting_is_another_order(changes):
         ("tune", {"learning_rates": (0.3,)}),
         ("tune", {"pilot_accuracy": 0.5}),
         ("tune", {"pilot_steps": 30}),
+        ("tune", {"pilot_resolution": 5}),
         ("run", {"steps": 30}),
         ("run", {"resolution": 3}),
     ],

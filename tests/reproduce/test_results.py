@@ -26,6 +26,7 @@ SCALE = Scale(
     learning_rates=(0.2, 0.4, 0.1),
     pilot_accuracy=0.9,
     pilot_steps=5000,
+    pilot_resolution=10,
     steps=10,
     resolution=5,
     targets=(0.92, 0.95),

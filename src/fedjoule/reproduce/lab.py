@@ -22,7 +22,6 @@ from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.records import Record
 from fedjoule.reproduce.studies import STUDIES, TUNING_SEED, Setting
 
-TUNING_RESOLUTION = 10  # local steps between two looks at the test set
 CURVE = ("round", "epochs", "train_loss", "train_accuracy", "test_loss", "test_accuracy")
 TOTALS = ("total_joules", "total_radio_joules", "total_compute_joules", "total_payload_bytes")
 
@@ -69,7 +68,7 @@ class Lab:
             TUNING_SEED,
             rounds=rounds,
             target_accuracy=self.study.scale.pilot_accuracy,
-            evaluate_every=max(1, TUNING_RESOLUTION // setting.local_steps),
+            evaluate_every=max(1, self.study.scale.pilot_resolution // setting.local_steps),
         )
         loop, reason = self._trained(self._task(TUNING_SEED), options)
         accuracy = loop.last_test[1]

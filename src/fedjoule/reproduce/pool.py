@@ -52,6 +52,7 @@ class Job:
                 else []
             )
             order |= {"rates": rates, "accuracy": scale.pilot_accuracy, "most": scale.pilot_steps}
+            order["resolution"] = scale.pilot_resolution
         if self.kind == "run":
             order |= {"learning_rate": self.learning_rate, "seed": self.seed, "steps": scale.steps}
             order["resolution"] = scale.resolution

@@ -34,8 +34,9 @@ class Scale:
     learning_rates: tuple[float, ...]  # in the order of trial; once one is good, the others must be better
     pilot_accuracy: float
     pilot_steps: int  # a pilot run that takes longer has failed
+    pilot_resolution: int  # local steps between two looks at the test set in a pilot run
     steps: int  # of each run that is shown
-    resolution: int  # local steps between two looks at the test set
+    resolution: int  # the same in a run that is shown
     targets: tuple[float, ...]
     seeds: tuple[int, ...]
 
@@ -64,6 +65,7 @@ MNIST = Scale(
     learning_rates=(0.1, 0.05, 0.025),
     pilot_accuracy=0.98,
     pilot_steps=3000,
+    pilot_resolution=10,
     steps=5000,
     resolution=20,
     targets=(0.98, 0.985, 0.99),
@@ -75,6 +77,7 @@ CIFAR10 = Scale(
     learning_rates=(0.2, 0.4, 0.1),
     pilot_accuracy=0.5,
     pilot_steps=2000,
+    pilot_resolution=20,
     steps=4000,
     resolution=40,
     targets=(0.6, 0.7, 0.75),
@@ -86,6 +89,7 @@ DIGITS = Scale(
     learning_rates=(0.4, 0.2),
     pilot_accuracy=0.9,
     pilot_steps=400,
+    pilot_resolution=10,
     steps=240,
     resolution=10,
     targets=(0.92, 0.95),
