@@ -88,6 +88,8 @@ def test_another_setting_is_another_order(changes):
         ("tune", {"pilot_resolution": 5}),
         ("run", {"steps": 30}),
         ("run", {"resolution": 3}),
+        ("tune", {"gpu_precision": "bf16"}),
+        ("run", {"gpu_precision": "bf16"}),
     ],
 )
 def test_a_scale_that_changes_the_record_is_another_order(monkeypatch, kind, changes):

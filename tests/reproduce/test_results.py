@@ -41,10 +41,14 @@ class StoppedError(Exception):
 
 
 class Pretended(Executor):
-    """Trainings that end at once: pilots follow ``law``, tuned to 0.4 but for ``missed`` ones, runs reach 0.96."""
+    """Trainings that end at once: pilots follow ``law``, tuned to 0.4 but for ``missed`` ones, runs reach 0.96.
 
-    def __init__(self, *, law=LAW, diverging=(), missed=(), patience=10**9):
-        self.law, self.diverging, self.missed, self.patience = law, diverging, missed, patience
+    ``diverging`` ones end at 0.93, ``diverging_late`` ones after 0.96.
+    """
+
+    def __init__(self, *, law=LAW, diverging=(), diverging_late=(), missed=(), patience=10**9):
+        self.law, self.diverging, self.diverging_late = law, diverging, diverging_late
+        self.missed, self.patience = missed, patience
         self.asked, self.stopping = [], False
 
     def submit(self, _make, job, _device, _data_dir):
@@ -73,8 +77,9 @@ class Pretended(Executor):
         }
 
     def _run(self, job):
-        reason = "diverged" if job.name in self.diverging else "rounds"
-        record = fabricated.record([0.5, 0.89, 0.91, 0.93, 0.96], joules=7.0, stop=reason)
+        reason = "diverged" if job.name in (*self.diverging, *self.diverging_late) else "rounds"
+        accuracies = [0.5, 0.89, 0.91, 0.93, 0.96]
+        record = fabricated.record(accuracies[:4] if job.name in self.diverging else accuracies, joules=7.0, stop=reason)
         return {key: value for key, value in record.items() if key != "order"}
 
 
@@ -195,7 +200,7 @@ def test_every_setting_runs_with_every_seed_at_its_tuned_step_size(tmp_path):
     for name, curve in found.curves.items():
         assert curve.learning_rate == pytest.approx(0.4 * curve.setting.rate_scale), name
         assert len(curve.runs) == 3
-        assert not curve.diverged
+        assert not curve.lost(0.95)
 
 
 def test_a_seed_that_diverges_sends_all_seeds_of_its_setting_to_the_next_smaller_step_size(tmp_path):
@@ -206,6 +211,15 @@ def test_a_seed_that_diverges_sends_all_seeds_of_its_setting_to_the_next_smaller
     assert found.curves["dense"].learning_rate == 0.2
     assert [run["order"]["learning_rate"] for run in found.curves["dense"].runs] == [0.2, 0.2, 0.2]
     assert found.curves["momentum"].learning_rate == 0.4
+    assert found.not_run == []
+
+
+def test_a_seed_that_diverges_after_it_reached_the_main_target_stays(tmp_path):
+    executor = Pretended(diverging_late=("run-dense-rate0.4-seed1",))
+    found = carried_out(tmp_path, executor)
+    assert runs_of(executor, "dense") == seeds("dense", 0.4)
+    assert found.curves["dense"].learning_rate == 0.4
+    assert [found.curves["dense"].lost(target) for target in (0.92, 0.95, 0.97)] == [False, False, True]
     assert found.not_run == []
 
 
@@ -221,7 +235,7 @@ def test_where_no_smaller_step_size_is_left_the_setting_stays_diverged(tmp_path)
     found = carried_out(tmp_path, executor)
     assert runs_of(executor, "dense") == seeds("dense", 0.4) + seeds("dense", 0.2) + seeds("dense", 0.1)
     assert found.curves["dense"].learning_rate == 0.1
-    assert found.curves["dense"].diverged
+    assert found.curves["dense"].lost(0.95)
     assert [run["stop_reason"] for run in found.curves["dense"].runs] == ["rounds", "diverged", "rounds"]
     assert found.not_run == []
 

@@ -30,6 +30,7 @@ from fedjoule.engine.uploads import dense_bytes
 from fedjoule.errors import DivergedError
 
 _ENCODERS = max(1, min(8, CORES // 2))
+_SPAN_ENTRIES = 8192  # that a thread should count at least: to wake one costs the time of some thousand
 Graphs = dict[tuple[int, int, int, float, bool], RecordedSteps]
 
 
@@ -149,7 +150,7 @@ class GpuClients:
         if self.options.error_feedback and not neighbours:
             state.memories[torch.from_numpy(clients).to(updates.device)] = memories
         mean += self._on_device(np.where(task.delivered[part], task.shares[part], 0.0).astype(np.float32)) @ updates
-        return self._count(sizes, clients.size, buffers)
+        return self._count(sizes, task.kept[part], buffers)
 
     def _on_device(self, shares: Floats) -> torch.Tensor:
         """The shares of a chunk on the GPU; they seldom change from round to round."""
@@ -158,10 +159,11 @@ class GpuClients:
             self._shares = {key: torch.from_numpy(shares).to(self.samples.inputs.device)}
         return self._shares[key]
 
-    def _count(self, sizes: Sizes, clients: int, buffers: torch.Tensor) -> list[Future[IntArray]]:
+    def _count(self, sizes: Sizes, kept: IntArray, buffers: torch.Tensor) -> list[Future[IntArray]]:
         """Bytes of the messages, counted in threads, some clients in each."""
         (own,), ready = to_host(buffers)
-        spans = np.array_split(np.arange(clients), min(_ENCODERS, clients))
+        most = min(_ENCODERS, kept.size)
+        spans = np.array_split(np.arange(kept.size), min(most, -(-int(kept.sum()) // _SPAN_ENTRIES)))
 
         def count(span: IntArray) -> IntArray:
             bytes_of = sizes(span)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -133,7 +133,7 @@ class TrainingLoop:
         for name in ("joules", "radio_joules", "compute_joules", "seconds", "payload_bytes"):
             row[f"total_{name}"] = getattr(self.totals, name)
         self.metrics.append(row)
-        self.on_round(Report(number, outcome.train_loss, *self.last_test, Totals(**asdict(self.totals))))
+        self.on_round(Report(number, outcome.train_loss, *self.last_test, replace(self.totals)))
 
     def _reason_to_stop(self, evaluated: bool) -> str | None:
         options, totals = self.simulator.options, self.totals

@@ -35,7 +35,7 @@ class Lab:
         self.task = prepare(embedded_scenario(self.study.scenario), choose_device(device), data_dir)
         self._seeded = {self.task.training.seed: self.task}
         self._graphs: dict[Any, Any] = {}
-        self._precision = "tf32" if self.task.device.type == "cuda" else "float32"
+        self._precision = self.study.scale.gpu_precision if self.task.device.type == "cuda" else "float32"
 
     def tune(self, setting: Setting) -> Record:
         """The step size with which the pilot accuracy is reached in the fewest rounds."""

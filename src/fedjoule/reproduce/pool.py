@@ -37,6 +37,8 @@ class Job:
         """All that the record depends on; one made by another order does not count."""
         scale = STUDIES[self.study].scale
         order: Record = {"study": self.study, "kind": self.kind}
+        if self.kind != "constants":
+            order["gpu_precision"] = scale.gpu_precision
         if self.setting is not None:
             setting = self.setting
             order |= {

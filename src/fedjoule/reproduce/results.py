@@ -44,10 +44,10 @@ class Curves:
     learning_rate: float | None
     runs: Sequence[Record]
 
-    @property
-    def diverged(self) -> bool:
-        """Whether any seed did."""
-        return any(run["stop_reason"] == "diverged" for run in self.runs)
+    def lost(self, target: float) -> bool:
+        """Whether a seed diverged before it reached the accuracy."""
+        missed = [math.isnan(value) for value in self.to_target(target, "round")]
+        return any(run["stop_reason"] == "diverged" and without for run, without in zip(self.runs, missed, strict=True))
 
     def to_target(self, target: float, column: str) -> list[float]:
         """The column's value where each run first reached the accuracy; NaN where it did not."""
@@ -88,7 +88,11 @@ def carry_out_study(study: Study, scenario: Scenario, means: Means) -> StudyResu
 def _curves(
     study: Study, settings: Sequence[Setting], plans: Mapping[str, Plan], rates: Mapping[str, float], means: Means
 ) -> dict[str, Curves]:
-    """Every setting at its tuned step size; where a seed diverges, all seeds again at the next smaller one."""
+    """Every setting at its tuned step size.
+
+    Where a seed diverges before it reaches the main target, all seeds are run again at the next smaller one.
+    """
+    target = study.scale.main_target
     curves = {s.name: Curves(s, plans.get(s.name), rates.get(s.name), []) for s in settings}
     wave = dict(rates)
     while wave:
@@ -102,8 +106,8 @@ def _curves(
             runs = [records[job.name] for job in jobs[name] if job.name in records]
             if runs:
                 curves[name] = Curves(curves[name].setting, plans.get(name), rate, runs)
-        diverged = [name for name in wave if wave[name] == curves[name].learning_rate and curves[name].diverged]
-        smaller = {name: _next_smaller(study, curves[name].setting, wave[name]) for name in diverged}
+        lost = [name for name in wave if wave[name] == curves[name].learning_rate and curves[name].lost(target)]
+        smaller = {name: _next_smaller(study, curves[name].setting, wave[name]) for name in lost}
         wave = {name: rate for name, rate in smaller.items() if rate is not None}
     return curves
 
@@ -119,7 +123,7 @@ def _not_run(study: Study, curves: Mapping[str, Curves]) -> list[str]:
     for name, curve in curves.items():
         if len(curve.runs) < seeds:
             missing.append(f"{name} ({len(curve.runs)} of {seeds} seeds)")
-        elif curve.diverged and curve.learning_rate is not None:
+        elif curve.lost(study.scale.main_target) and curve.learning_rate is not None:
             smaller = _next_smaller(study, curve.setting, curve.learning_rate)
             if smaller is not None:
                 missing.append(

@@ -39,6 +39,12 @@ class Scale:
     resolution: int  # the same in a run that is shown
     targets: tuple[float, ...]
     seeds: tuple[int, ...]
+    gpu_precision: str = "tf32"
+
+    @property
+    def main_target(self) -> float:
+        """The middle one."""
+        return self.targets[len(self.targets) // 2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +83,12 @@ CIFAR10 = Scale(
     learning_rates=(0.2, 0.4, 0.1),
     pilot_accuracy=0.5,
     pilot_steps=2000,
-    pilot_resolution=20,
-    steps=4000,
-    resolution=40,
-    targets=(0.6, 0.7, 0.75),
+    pilot_resolution=25,
+    steps=3000,
+    resolution=50,
+    targets=(0.6, 0.65, 0.7),
     seeds=(0, 1, 2),
+    gpu_precision="bf16",
 )
 DIGITS = Scale(
     sparsities=(1.0, 20.0, 400.0),
