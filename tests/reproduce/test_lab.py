@@ -156,15 +156,25 @@ def test_the_step_size_that_needs_the_fewest_rounds_is_chosen(tiny, digits):
         assert record["rounds"] == by_hand[0.4]
 
 
-def test_no_step_size_is_tried_for_longer_than_the_best_took(tiny):
-    tried = tiny(learning_rates=(0.2, 0.4, 0.1), pilot_steps=40, pilot_accuracy=0.4).tune(setting(steps=5))["tried"]
-    most, best = 8, None
+def test_a_step_size_is_tried_up_to_the_look_before_the_one_at_which_the_best_was_there(tiny):
+    tried = tiny(learning_rates=(0.2, 0.4, 0.1), pilot_steps=100, pilot_accuracy=0.7).tune(setting(steps=5))["tried"]
+    most, best, every = 20, None, 2
     for one in tried:
-        assert one["most_rounds"] == (most if best is None else best - 1)
+        assert one["most_rounds"] == (most if best is None else best - every)
         assert one["rounds"] is None or one["rounds"] <= one["most_rounds"]
-        assert (one["rounds"] is None) == (one["test_accuracy"] < 0.4)
+        assert (one["rounds"] is None) == (one["test_accuracy"] < 0.7)
         best = one["rounds"] or best
     assert [one["learning_rate"] for one in tried] == [0.2, 0.4, 0.1]
+
+
+def test_of_equally_fast_step_sizes_the_first_is_chosen(tiny, digits):
+    every, chosen = 10, setting()
+    reached = first_round(digits, chosen, 0.2, 200, 0.4)
+    before = trained(digits, TUNING_SEED, chosen, 0.2, rounds=reached - 1, evaluate_every=reached - 1)
+    assert before.metrics["test_accuracy"][-1] >= 0.4, "a look between the looks would tell them apart"
+    lab = tiny(learning_rates=(0.2, 0.2000001), pilot_steps=200, pilot_accuracy=0.4, pilot_resolution=every)
+    record = lab.tune(chosen)
+    assert (record["learning_rate"], record["rounds"]) == (0.2, reached)
 
 
 def test_after_one_round_nothing_is_left_to_beat(tiny):
@@ -187,7 +197,7 @@ def test_a_step_size_that_diverges_is_tried_but_not_chosen(tiny):
 
 
 def test_the_step_sizes_tried_are_scaled_as_the_setting_says(tiny):
-    record = tiny().tune(setting(rate_scale=1.5))
+    record = tiny(pilot_accuracy=0.99).tune(setting(rate_scale=1.5))
     assert [one["learning_rate"] for one in record["tried"]] == pytest.approx([0.3, 0.6])
 
 

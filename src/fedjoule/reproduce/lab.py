@@ -38,17 +38,18 @@ class Lab:
         self._precision = self.study.scale.gpu_precision if self.task.device.type == "cuda" else "float32"
 
     def tune(self, setting: Setting) -> Record:
-        """The step size with which the pilot accuracy is reached in the fewest rounds."""
+        """The step size with which the pilot accuracy is reached in the fewest rounds; of equals the first tried."""
         scale = self.study.scale
         most = math.ceil(scale.pilot_steps / setting.local_steps)
+        every = max(1, scale.pilot_resolution // setting.local_steps)
         best: tuple[int, float] | None = None
         closest: tuple[float, float] | None = None
         tried = []
         for rate in (setting.rate_scale * rate for rate in scale.learning_rates):
-            rounds = most if best is None else best[0] - 1
+            rounds = most if best is None else best[0] - every
             if rounds < 1:
                 break
-            needed, accuracy = self._rounds_to_pilot_accuracy(setting, rate, rounds)
+            needed, accuracy = self._rounds_to_pilot_accuracy(setting, rate, rounds, every)
             tried.append({"learning_rate": rate, "rounds": needed, "test_accuracy": accuracy, "most_rounds": rounds})
             if needed is not None:
                 best = needed, rate
@@ -61,14 +62,16 @@ class Lab:
             "rounds": None if best is None else best[0],
         }
 
-    def _rounds_to_pilot_accuracy(self, setting: Setting, rate: float, rounds: int) -> tuple[int | None, float]:
+    def _rounds_to_pilot_accuracy(
+        self, setting: Setting, rate: float, rounds: int, every: int
+    ) -> tuple[int | None, float]:
         options = self._options(
             setting,
             rate,
             TUNING_SEED,
             rounds=rounds,
             target_accuracy=self.study.scale.pilot_accuracy,
-            evaluate_every=max(1, self.study.scale.pilot_resolution // setting.local_steps),
+            evaluate_every=every,
         )
         loop, reason = self._trained(self._task(TUNING_SEED), options)
         accuracy = loop.last_test[1]
