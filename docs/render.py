@@ -2,6 +2,7 @@
 
 {{value TABLE COLUMN key=value ... | FORMAT}}     one cell; ``key=a/b`` divides the cell of a by that of b,
                                                       ``key=least`` takes the row in which it is least
+{{joules STUDY SETTING STEP TARGET | FORMAT}}     mean joules of the runs with that step size
 {{claims FIGURE ...}}                             the claims about figures that begin so
 {{summary TABLE TARGET}}                          every setting at one target accuracy
 {{pilots TABLE}}                                  rounds by H and sparsity
@@ -68,6 +69,16 @@ def _same(cell: object, text: str) -> bool:
     return str(cell) == text if isinstance(cell, str) else math.isclose(float(str(cell)), float(text))
 
 
+def joules(study: str, setting: str, step: str, target: str) -> float:
+    found = []
+    for file in sorted((RESULTS / "runs" / study).glob(f"run-{setting}-rate{step}-seed*.json")):
+        curve = json.loads(file.read_text(encoding="utf-8"))["curve"]
+        found.append(
+            next(j for j, a in zip(curve["total_joules"], curve["test_accuracy"], strict=True) if a >= float(target))
+        )
+    return sum(found) / len(found)
+
+
 def claims(*figures: str) -> str:
     rows = [Claim(**row) for row in table("claims").rows()]
     return claims_markdown([claim for claim in rows if claim.figure.startswith(figures)])
@@ -90,7 +101,7 @@ def summary(name: str, target: str) -> str:
         accuracy = float(row["final_accuracy_mean"])
         cells += [known["learning_rate"], known["predicted_rounds"], missed or known["rounds_mean"]]
         cells += [known["predicted_joules"], missed or known["joules_mean"], "" if missed else spread]
-        cells += [known["ratio_to_flexible"], "" if math.isnan(accuracy) else f"{100 * accuracy:.2f} %"]
+        cells += [known["ratio_to_flexible"], "a seed diverged" if math.isnan(accuracy) else f"{100 * accuracy:.2f} %"]
         lines.append(_line(cells))
     return "\n".join(lines) + "\n"
 
@@ -132,13 +143,14 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+NUMBERS = {"value": value, "joules": joules}
 BLOCKS = {"claims": claims, "summary": summary, "pilots": pilots, "diary": diary, "not-run": not_run}
 
 
 def fill(match: re.Match[str]) -> str:
     kind, *arguments = match[1].split("|")[0].split()
-    if kind == "value":
-        return format(value(*arguments), match[1].split("|")[1].strip())
+    if kind in NUMBERS:
+        return format(NUMBERS[kind](*arguments), match[1].split("|")[1].strip())
     return BLOCKS[kind](*arguments).rstrip("\n")
 
 

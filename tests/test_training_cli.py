@@ -549,3 +549,30 @@ def test_a_file_of_the_user_is_never_replaced(tmp_path, name):
     assert result.exit_code == 2
     assert "must be new or empty" in result.stderr
     assert [file.read_text() for file in tmp_path.iterdir()] == ["mine"]
+
+
+# --- GPU memory
+
+
+def test_a_gpu_that_is_full_is_one_sentence(tmp_path, monkeypatch):
+    from fedjoule.engine.simulate import Simulator
+
+    def full(*_given, **_more):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has a total capacity of")
+
+    monkeypatch.setattr(Simulator, "start_round", full)
+    done = run("train", write(tmp_path, trained_with()), "--device", "cpu", "--out", tmp_path / "out")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: the memory of the GPU does not suffice")
+    assert done.stderr.count("\n") == 1
+
+
+def test_another_failure_of_torch_is_not_taken_for_it(tmp_path, monkeypatch):
+    from fedjoule.engine.simulate import Simulator
+
+    def broken(*_given, **_more):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(Simulator, "start_round", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        run("train", write(tmp_path, trained_with()), "--device", "cpu", "--out", tmp_path / "out")

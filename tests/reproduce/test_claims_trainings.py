@@ -84,6 +84,15 @@ def test_pilots_of_another_study_are_not_counted_again():
     assert "pilot grid" not in claim_of(like_the_paper(study="mnist-dirichlet"), TEMPORAL).number
 
 
+def test_without_a_grid_of_its_own_a_plan_that_synchronises_at_every_step_leaves_nothing_to_compare():
+    given = like_the_paper(study="mnist-dirichlet")
+    flexible = given.curves["flexible"]
+    same = replace(flexible, setting=replace(flexible.setting, local_steps=1))
+    claim = claim_of(replace(given, curves=dict(given.curves) | {"flexible": same}), TEMPORAL)
+    assert claim.verdict == "not run"
+    assert claim.number.startswith("nothing to compare: no scheme has an H above 1")
+
+
 def test_every_ratio_to_flexible_is_given():
     number = claim_of(like_the_paper(), SAVES).number
     assert number.startswith("12 of 12 ratios are 1.5 or more")

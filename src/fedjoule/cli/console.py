@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_GPU_MEMORY = (
+    "the memory of the GPU does not suffice for this model, batch and number of clients beside what else runs there; "
+    "free some of it, use smaller batches or --device cpu"
+)
+
+
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
     """One sentence on stderr: exit code 2 for whatever FedJoule refuses, 1 for a run that failed; warnings likewise."""
@@ -27,6 +33,16 @@ def plain_errors() -> Iterator[None]:
             typer.echo(f"error: {text}", err=True)
             failed = isinstance(error, DivergedError | OSError)
             raise typer.Exit(1 if failed else 2) from error
+        except RuntimeError as error:
+            if not _is_short_of_gpu_memory(error):
+                raise
+            typer.echo(f"error: {_GPU_MEMORY}", err=True)
+            raise typer.Exit(1) from error
+
+
+def _is_short_of_gpu_memory(error: RuntimeError) -> bool:
+    torch = sys.modules.get("torch")  # which most commands do not need
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,9 @@ from fedjoule.engine.stack import ClientModel, Loss
 from fedjoule.errors import FedJouleWarning, InvalidInputError
 
 _CACHED_FLOATS = 1 << 20  # activations of a chunk on a processor; a single client with more trains alone
-_GPU_SHARE = 0.4  # of a GPU's memory that activations may take
+_GPU_SHARE = 0.4  # of a GPU's memory that a chunk in training may take
 _KEPT_COPIES = 6  # of each activation that live at once: patches, gradients, what backward keeps
+_WEIGHT_COPIES = 5  # of a client's weights: before and after a step, gradient, velocity, update
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,15 @@ def choose_path(
     floats = max(1, activations * batch)
     if samples.inputs.is_cuda:
         total = torch.cuda.mem_get_info(samples.inputs.device)[1]
-        chunk = int(_GPU_SHARE * total / (4 * _KEPT_COPIES * floats))
-        return Path(stacked=True, chunk=max(1, min(chunk, clients)), seeded=seeded)
+        fitting = gpu_chunk(total, activations=floats, weights=sum(p.numel() for p in model.parameters()))
+        return Path(stacked=True, chunk=min(fitting, clients), seeded=seeded)
     chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / 2))  # two threads at least; more must not change a bit
     return Path(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded)
+
+
+def gpu_chunk(total_bytes: int, *, activations: int, weights: int) -> int:
+    """How many clients, each of so many floats, train at a time on a GPU with so much memory; at least one."""
+    return max(1, int(_GPU_SHARE * total_bytes / (4 * (_KEPT_COPIES * activations + _WEIGHT_COPIES * weights))))
 
 
 def _probe(model: nn.Module, inputs: torch.Tensor) -> tuple[int, bool, torch.Tensor]:

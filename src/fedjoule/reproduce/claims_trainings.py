@@ -95,6 +95,8 @@ def _temporal_matters_more(results: StudyResults) -> Finding:
     if grid is not None:
         parts.append(grid[0] > grid[1])
         texts.append(f"pilot grid: H x{grid[0]:.2f}, sparsity x{grid[1]:.2f} in local steps")
+    if nothing_added and not texts:
+        texts.append("nothing to compare: no scheme has an H above 1 here, and the pilot runs are those of other data")
     return Finding(parts, "; ".join(texts), nothing_added or "Factors by which epochs or local steps grow.")
 
 
