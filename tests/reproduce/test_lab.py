@@ -246,6 +246,18 @@ def test_joules_epochs_and_rounds_follow_from_the_scenarios_costs(tiny):
     )
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_lab_serves_another_study_of_its_task_as_one_of_its_own_would(tiny, seed):
+    lab = tiny("digits")
+    lab.run(setting(), 0.2, seed)
+    adaptive = baseline_settings(DEVICES)[-1]
+    for chosen in (setting(), adaptive):
+        served, own, before = (one.run(chosen, 0.2, seed) for one in (lab.of("digits-lte"), tiny("digits-lte"), lab))
+        assert served["curve"] == own["curve"]
+        assert served["local_steps_used"] == own["local_steps_used"]
+        assert served["curve"]["total_radio_joules"][-1] > 2.0 * before["curve"]["total_radio_joules"][-1]
+
+
 def test_bits_a_thousand_times_as_dear_cost_the_radio_a_thousand_times_and_change_nothing_else(tiny):
     cheap, dear = (tiny(study).run(setting(), 0.2, 0)["curve"] for study in ("digits", "digits-lte"))
     np.testing.assert_allclose(dear["total_radio_joules"], 1000.0 * np.array(cheap["total_radio_joules"]), rtol=1e-5)

@@ -1,5 +1,6 @@
 """Trainings of one study: pilot runs that tune the step size, runs that are shown, and constants of the bound."""
 
+import copy
 import dataclasses
 import math
 import time
@@ -36,6 +37,16 @@ class Lab:
         self._seeded = {self.task.training.seed: self.task}
         self._graphs: dict[Any, Any] = {}
         self._precision = self.study.scale.gpu_precision if self.task.device.type == "cuda" else "float32"
+
+    def of(self, study: str) -> "Lab":
+        """The same data and graphs for another study of the task, which has costs of its own."""
+        own = copy.copy(self)
+        own.study = STUDIES[study]
+        scenario = embedded_scenario(own.study.scenario)
+        assert (scenario.training, scenario.architecture) == (self.task.training, self.task.scenario.architecture)
+        own.task = dataclasses.replace(self.task, scenario=scenario)
+        own._seeded = {own.task.training.seed: own.task}
+        return own
 
     def tune(self, setting: Setting) -> Record:
         """The step size with which the pilot accuracy is reached in the fewest rounds; of equals the first tried."""

@@ -152,16 +152,18 @@ def processes_of(count: int) -> Executor:
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
-_labs: "dict[tuple[str, str, str | None], Lab]" = {}
+_labs: "dict[tuple[str, str, str | None], Lab]" = {}  # by task, device and data; the last one only
 
 
 def _make(job: Job, device: str, data_dir: str | None) -> Record:
     from fedjoule.reproduce.lab import Lab
 
-    key = (job.study, device, data_dir)
+    key = (STUDIES[job.study].task, device, data_dir)
     if key not in _labs:
         _labs.clear()
-        _labs[key] = Lab(*key)
+        _labs[key] = Lab(job.study, device, data_dir)
+    if _labs[key].study.name != job.study:
+        _labs[key] = _labs[key].of(job.study)
     lab = _labs[key]
     if job.kind == "constants":
         return lab.constants()
