@@ -40,7 +40,9 @@ def reproduce(
     no_train: Annotated[
         bool, typer.Option("--no-train", help="Use the records there are and mark the rest as not run.")
     ] = False,
-    processes: Annotated[int, typer.Option(help="Trainings at a time; on a GPU two or three keep it busy.")] = 1,
+    processes: Annotated[
+        int, typer.Option(help="Trainings at a time; on a GPU two or three keep it busy, five with NVIDIA MPS.")
+    ] = 1,
     data_dir: running.DataDir = None,
     device: running.Device = "auto",
 ) -> None:
