@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -205,3 +207,42 @@ def test_help_teaches():
         assert option in text
     assert "fedjoule reproduce --quick" in text
     assert "goes on where it was" in text
+
+
+# --- Ctrl-C
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_interrupted_reproduction_keeps_its_trainings_ends_its_processes_and_says_how_to_go_on(tmp_path, processes):
+    out, script = tmp_path / "out", "import sys; from fedjoule.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, "reproduce", "fig2c", "--quick", "--device", "cpu"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [*command, "--processes", str(processes), "--out", str(out)], stderr=subprocess.PIPE, text=True, env=environment
+    ) as program:
+        deadline = time.monotonic() + 120.0
+        while not list(out.glob("runs/digits/tune-*.json")):
+            assert program.poll() is None, program.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        children = children_of(program.pid)
+        program.send_signal(signal.SIGINT)  # to it alone; a terminal would tell its processes, too
+        _, told = program.communicate(timeout=60.0)
+    assert program.returncode == 130
+    last = re.fullmatch(
+        r"stopped; (\d+) new trainings are kept, and the same command goes on from there", told.splitlines()[-1]
+    )
+    assert last is not None, told
+    assert "Traceback" not in told
+    kept = len(list(out.glob("runs/digits/*.json")))
+    assert kept - 1 <= int(last[1]) <= kept, "one may have been saved and not yet counted"
+    assert diary_of(out)[-1]["trained"] == int(last[1])
+    assert len(children) >= processes - 1
+    deadline = time.monotonic() + 10.0
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline, "its processes must end with it"
+        time.sleep(0.1)
+
+
+def children_of(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]

@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -93,6 +93,7 @@ def reproduce(
                 train=not no_train,
                 on_job=_progress(made),
             )
+            stack.enter_context(_saying_how_to_go_on(made))
             more, not_run = training_figures([name for name in names if name in TRAININGS], folder, means, quick)
         claims += more
         write_claims(claims, folder / "claims.md")
@@ -117,6 +118,15 @@ def _require_folder(folder: Path) -> None:
         raise InvalidInputError(f"{folder}: must be a folder, got a file")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / DIARY).is_file():
         raise InvalidInputError(f"{folder}: must be new, empty or of an earlier reproduction, got a folder that is not")
+
+
+@contextlib.contextmanager
+def _saying_how_to_go_on(made: list[int]) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; {made[0]} new trainings are kept, and the same command goes on from there", err=True)
+        raise
 
 
 def _note_trainings(folder: Path, made: list[int], began: float) -> None:

@@ -1,5 +1,6 @@
 """Trainings one after the other or in several processes; what has a record is not trained again."""
 
+import contextlib
 import json
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
@@ -139,17 +140,23 @@ def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:
             yield job, _make(job, means.device, means.data_dir)
         return
     pending = {means.executor.submit(_make, job, means.device, means.data_dir): job for job in jobs}
+    for future in as_completed(pending):
+        yield pending[future], future.result()
+
+
+@contextlib.contextmanager
+def processes_of(count: int) -> Iterator[Executor]:
+    """So many processes for trainings, each with data and graphs of its own; an error or Ctrl-C ends them at once."""
+    executor = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
     try:
-        for future in as_completed(pending):
-            yield pending[future], future.result()
+        yield executor
+    except BaseException:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
     finally:
-        for future in pending:
-            future.cancel()
-
-
-def processes_of(count: int) -> Executor:
-    """So many processes for trainings, each with data and graphs of its own."""
-    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+        executor.shutdown()
 
 
 _labs: "dict[tuple[str, str, str | None], Lab]" = {}  # by task, device and data; the last one only
