@@ -106,8 +106,7 @@ class RecordedSteps:
             return graph
         with torch.no_grad():
             try:
-                # no kernel is chosen by timing it, which would give other bits in another process
-                fused = torch.compile(graph, dynamic=False, fullgraph=True, options={"deterministic": True})
+                fused = torch.compile(graph, dynamic=False, fullgraph=True, options=_compiler_options())
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the compiler's own affairs
                     fused(*example)
@@ -146,3 +145,10 @@ class RecordedSteps:
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._all_steps()
         return graph
+
+
+def _compiler_options() -> dict[str, Any]:
+    """No kernel is chosen by timing it, which would give other bits in another process; older compilers choose so."""
+    import torch._inductor
+
+    return {"deterministic": True} if "deterministic" in torch._inductor.list_options() else {}
