@@ -558,7 +558,9 @@ def test_a_gpu_that_is_full_is_one_sentence(tmp_path, monkeypatch):
     from fedjoule.engine.simulate import Simulator
 
     def full(*_given, **_more):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has a total capacity of")
+        raise torch.cuda.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has a total capacity of"
+        )
 
     monkeypatch.setattr(Simulator, "start_round", full)
     done = run("train", write(tmp_path, trained_with()), "--device", "cpu", "--out", tmp_path / "out")

@@ -42,7 +42,7 @@ def plain_errors() -> Iterator[None]:
 
 def _is_short_of_gpu_memory(error: RuntimeError) -> bool:
     torch = sys.modules.get("torch")  # which most commands do not need
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
+    return torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
 
 
 @contextlib.contextmanager

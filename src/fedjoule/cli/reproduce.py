@@ -4,7 +4,8 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -16,6 +17,7 @@ from fedjoule.errors import InvalidInputError, require_integer
 
 if TYPE_CHECKING:
     from fedjoule.reproduce.claims import Claim
+    from fedjoule.reproduce.pool import Means
 
 PLANS = ("fig1a", "fig1b", "fig1c", "fig1d")
 TRAININGS = ("fig2a", "fig2b", "fig2c", "fig2d", "lte", "dirichlet", "writers")
@@ -68,39 +70,64 @@ def reproduce(
         _require_folder(folder)
         if runs is not None and not Path(runs).is_dir():
             raise InvalidInputError(f"--runs must be a folder of records, got {runs!r}, which is none")
-        began = time.monotonic()
-        from fedjoule.files import whole_file
-        from fedjoule.reproduce.claims import write_claims
-        from fedjoule.reproduce.diary import DIARY, write_entry
-        from fedjoule.reproduce.plans import LEFT_OUT, plan_figures
-        from fedjoule.reproduce.pool import Means, processes_of
+        from fedjoule.reproduce.pool import Means
         from fedjoule.reproduce.records import Records
-        from fedjoule.reproduce.trainings import LEFT_OUT as LEFT_OUT_TRAININGS
-        from fedjoule.reproduce.trainings import training_figures
 
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / DIARY).is_file():
-            write_entry(folder, command=_command(), begun=True)
-        claims = plan_figures([name for name in names if name in PLANS], folder, quick)
-        made = [0]
-        with contextlib.ExitStack() as stack:
-            stack.callback(_note_trainings, folder, made, began)
-            means = Means(
-                records=Records(Path(runs) if runs else folder / "runs"),
-                device=device,
-                data_dir=data_dir,
-                executor=None if processes == 1 or no_train else stack.enter_context(processes_of(processes)),
-                train=not no_train,
-                on_job=_progress(made),
-            )
-            stack.enter_context(_saying_how_to_go_on(made))
-            more, not_run = training_figures([name for name in names if name in TRAININGS], folder, means, quick)
-        claims += more
-        write_claims(claims, folder / "claims.md")
-        write_claims(claims, folder / "claims.csv")
-        with whole_file(folder / "not-run.md") as stream:
-            stream.write("".join(f"- {what}\n" for what in not_run).encode())
-        _report(folder, claims, not_run, [*LEFT_OUT, *LEFT_OUT_TRAININGS] if quick else [])
+        means = Means(
+            records=Records(Path(runs) if runs else folder / "runs"),
+            device=device,
+            data_dir=data_dir,
+            train=not no_train,
+        )
+        _draw(names, folder, means, processes, quick)
+
+
+def _draw(names: list[str], folder: Path, means: "Means", processes: int, quick: bool) -> None:
+    """Everything named into the folder: figures, tables, claims, and what was not run."""
+    from fedjoule.files import whole_file
+    from fedjoule.reproduce.claims import write_claims
+    from fedjoule.reproduce.diary import DIARY, write_entry
+    from fedjoule.reproduce.plans import LEFT_OUT, plan_figures
+    from fedjoule.reproduce.trainings import LEFT_OUT as LEFT_OUT_TRAININGS
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / DIARY).is_file():
+        write_entry(folder, command=_command(), begun=True)
+    claims = plan_figures([name for name in names if name in PLANS], folder, quick)
+    more, not_run = _trained([name for name in names if name in TRAININGS], folder, means, processes, quick)
+    claims += more
+    write_claims(claims, folder / "claims.md")
+    write_claims(claims, folder / "claims.csv")
+    with whole_file(folder / "not-run.md") as stream:
+        stream.write("".join(f"- {what}\n" for what in not_run).encode())
+    _report(folder, claims, not_run, [*LEFT_OUT, *LEFT_OUT_TRAININGS] if quick else [])
+
+
+def _trained(
+    names: list[str], folder: Path, means: "Means", processes: int, quick: bool
+) -> "tuple[list[Claim], list[str]]":
+    """Claims about trainings and what was not run; a line in the diary tells how many were made, even if stopped."""
+    from fedjoule.reproduce.diary import write_entry
+    from fedjoule.reproduce.pool import processes_of
+    from fedjoule.reproduce.trainings import training_figures
+
+    began, made = time.monotonic(), 0
+
+    def show(name: str, done: int, total: int) -> None:
+        nonlocal made
+        made += 1
+        typer.echo(f"{time.monotonic() - began:7.1f} s  {done:3d} of {total}  {name}", err=True)
+
+    pool = contextlib.nullcontext() if processes == 1 or not means.train else processes_of(processes)
+    try:
+        with pool as executor:
+            return training_figures(names, folder, replace(means, executor=executor, on_job=show), quick)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; {made} new trainings are kept, and the same command goes on from there", err=True)
+        raise
+    finally:
+        if made:
+            write_entry(folder, command=_command(), trained=made, wall_seconds=round(time.monotonic() - began, 1))
 
 
 def _require_names(figures: list[str] | None) -> list[str]:
@@ -120,35 +147,8 @@ def _require_folder(folder: Path) -> None:
         raise InvalidInputError(f"{folder}: must be new, empty or of an earlier reproduction, got a folder that is not")
 
 
-@contextlib.contextmanager
-def _saying_how_to_go_on(made: list[int]) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(f"stopped; {made[0]} new trainings are kept, and the same command goes on from there", err=True)
-        raise
-
-
-def _note_trainings(folder: Path, made: list[int], began: float) -> None:
-    """In the diary, even of a reproduction that was stopped."""
-    from fedjoule.reproduce.diary import write_entry
-
-    if made[0]:
-        write_entry(folder, command=_command(), trained=made[0], wall_seconds=round(time.monotonic() - began, 1))
-
-
 def _command() -> str:
     return shlex.join(["fedjoule", *sys.argv[1:]])
-
-
-def _progress(made: list[int]) -> Callable[[str, int, int], None]:
-    began = time.monotonic()
-
-    def show(name: str, done: int, total: int) -> None:
-        made[0] += 1
-        typer.echo(f"{time.monotonic() - began:7.1f} s  {done:3d} of {total}  {name}", err=True)
-
-    return show
 
 
 def _report(folder: Path, claims: "Sequence[Claim]", not_run: list[str], left_out: list[str]) -> None:

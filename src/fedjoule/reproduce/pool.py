@@ -147,13 +147,15 @@ def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:
 @contextlib.contextmanager
 def processes_of(count: int) -> Iterator[Executor]:
     """So many processes for trainings, each with data and graphs of its own; an error or Ctrl-C ends them at once."""
+    others = multiprocessing.active_children()
     executor = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
     try:
         yield executor
     except BaseException:
         executor.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
-            process.terminate()
+            if process not in others:
+                process.terminate()
         raise
     finally:
         executor.shutdown()
