@@ -3,7 +3,8 @@
     python benchmarks/sharpness.py --data-dir DIR [--rounds 100 500 1120] [--learning-rate 0.1] [--seed 1]
 
 The run is that of `fedjoule reproduce fig2d` (dense SGD, 12 devices). At each of the rounds power iteration gives the
-eigenvalue of largest size on batches of as many samples as all devices use in a step.
+eigenvalue of largest size on batches of as many samples as all devices use in a step. Then the run goes on for a while
+to see whether it diverges.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from fedjoule.reproduce.embedded import embedded_scenario
 
 BATCHES = 5
 ITERATIONS = 25
+MORE_ROUNDS = 100
 
 
 def largest_eigenvalue(net: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> float:
@@ -68,21 +70,31 @@ def main() -> None:
     print(f"{command}\ncommit {about['git_commit']}, {about['started']}, {about['machine']['processor']}")
     task = varied(prepare(embedded_scenario("fig2cd.toml"), torch.device("cpu"), given.data_dir), seed=given.seed)
     devices = len(task.federation.parts)
-    chosen = {"learning_rate": given.learning_rate, "seed": given.seed, "rounds": max(given.rounds)}
+    last = max(given.rounds)
+    chosen = {"learning_rate": given.learning_rate, "seed": given.seed, "rounds": last + MORE_ROUNDS}
     chosen |= {"compressor": "none"}
     options = task.training.options(task.scenario.folder) | {"local_steps": 1, "sparsity": np.ones(devices)} | chosen
     simulator = Simulator(task.model, task.federation, TrainingOptions(**options), loss=cross_entropy)
     batch = devices * options["batch_size"]
     rows = []
-    for number in range(1, max(given.rounds) + 1):
+    for number in range(1, last + 1):
         outcome = simulator.start_round()()
         if number in given.rounds:
             found = sharpness(task, simulator.state.weights, batch, given.seed)
             cells = [f"{outcome.train_loss:.4f}", *(f"{one:.1f}" for one in (min(found), np.mean(found), max(found)))]
             rows.append([str(number), *cells, f"{2.0 / given.learning_rate:.1f}"])
-    simulator.close()
     print(f"eigenvalues on {BATCHES} batches of {batch} samples")
     print_table(["round", "loss", "least", "mean", "largest", "2 / step size"], rows, text_columns=0)
+    print(_divergence(simulator, last))
+    simulator.close()
+
+
+def _divergence(simulator: Simulator, last: int) -> str:
+    for number in range(last + 1, last + MORE_ROUNDS + 1):
+        loss = simulator.start_round()().train_loss
+        if loss > np.log(10.0):
+            return f"the loss exceeds that of guessing, log 10, in round {number}: {loss:.3g}"
+    return f"no divergence in {MORE_ROUNDS} more rounds"
 
 
 if __name__ == "__main__":
