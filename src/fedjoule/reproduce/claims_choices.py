@@ -96,8 +96,7 @@ def _sparsity_grows(table: Table, solver: str) -> Claim:
         "1(c)",
         "As zeta_com grows, all the participants tend to increase the gradient sparsity.",
         solver,
-        [_never_falls(group) for group in sparsity]
-        + [bool(group[-1] > (1.0 + VISIBLE) * group[0]) for group in sparsity],
+        _rising(sparsity),
         f"group 1: delta {sparsity[0, 0]:.3g} to {sparsity[0, -1]:.3g}, falling in {_falls(sparsity[0])} of "
         f"{sparsity.shape[1] - 1} steps",
         _FLOOR,
@@ -181,8 +180,7 @@ def _sparsity_falls_with_steps_dearer(table: Table, solver: str) -> Claim:
         "1(d)",
         "The analysis is verified by varying zeta_cmp: gradient sparsity falls as computing becomes the bottleneck.",
         solver,
-        [_never_falls(group) for group in sparsity]
-        + [bool(group[-1] > (1.0 + VISIBLE) * group[0]) for group in sparsity],
+        _rising(sparsity),
         f"group 1: delta {sparsity[0, -1]:.3g} to {sparsity[0, 0]:.3g}, rising in {_falls(sparsity[0])} of "
         f"{sparsity.shape[1] - 1} steps",
         _FLOOR,
@@ -222,6 +220,12 @@ def _trade_off(by_radio_cost: Table, by_step_cost: Table, solver: str) -> Claim:
 def _sparsity(table: Table) -> FloatArray:
     """Shape (groups, points)."""
     return np.array([table.numbers(f"sparsity_{group}") for group in _GROUPS])
+
+
+def _rising(sparsity: FloatArray) -> list[bool]:
+    """Of each group: whether its sparsity never falls, and whether it ends visibly higher than it began."""
+    visibly = [bool(group[-1] > (1.0 + VISIBLE) * group[0]) for group in sparsity]
+    return [_never_falls(group) for group in sparsity] + visibly
 
 
 def _never_falls(curve: FloatArray) -> bool:
