@@ -20,7 +20,7 @@ from fedjoule.engine.models import build, parameter_count
 from fedjoule.engine.options import CHOICES, TrainingOptions
 from fedjoule.physics.gpu import GPU_COLUMNS
 from fedjoule.planner import benders
-from fedjoule.scenario import ARCHITECTURES, Scenario
+from fedjoule.scenario import ARCHITECTURES, STATISTICS, Scenario
 from fedjoule.schema.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
@@ -119,6 +119,8 @@ def test_the_parameters_of_a_scenario_are_those_of_the_model(architecture, data)
     else:
         model = build(architecture, channels=channels, height=height, width=width, classes=10, seed=0)
         assert counted == parameter_count(model)
+        sent_whole = sum(buffer.numel() for buffer in model.buffers() if buffer.is_floating_point())
+        assert STATISTICS.get(architecture, 0) == sent_whole
 
 
 def test_every_csv_column_and_repair_is_documented():

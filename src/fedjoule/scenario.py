@@ -26,6 +26,9 @@ ARCHITECTURES: dict[str, tuple[int | None, int, int]] = {
     "resnet20": (269_434, 269_434, 269_722),
     "resnet20-gn": (269_434, 269_434, 269_722),
 }
+# running means and variances of BatchNorm, float32: sent whole in every message, however sparse the update
+STATISTICS = {"resnet20": 1_376}
+STATISTIC_BITS = 32
 _DATA_COLUMN = {"digits": 0, "mnist": 1, "fashion-mnist": 1, "qmnist": 1, "cifar10": 2}
 _USUAL_DATA = {"lenet5": "mnist", "resnet20": "cifar10", "resnet20-gn": "cifar10"}
 
@@ -69,10 +72,11 @@ class Scenario:
         return cls.from_text(text, "four-groups (embedded)", Path())
 
     def problem(self) -> ControlProblem:
-        """The control problem that the scenario describes."""
+        """The control problem that the scenario describes; its fleet's messages hold the model's statistics, too."""
+        statistics = STATISTICS.get(self.architecture or "", 0)
         try:
             return ControlProblem(
-                fleet=self.fleet,
+                fleet=self.fleet.with_message_bits(STATISTIC_BITS * statistics) if statistics else self.fleet,
                 rounds=self.rounds,
                 parameters=self.parameters,
                 value_bits=self.value_bits,

@@ -44,3 +44,26 @@ def test_a_bad_array_is_refused_by_name(arguments, message):
 def test_messages_call_a_device_by_its_name():
     assert Fleet(joules_per_bit=1.0, joules_per_step=1.0, names=["phone"]).device_name(0) == "'phone'"
     assert Fleet(joules_per_bit=1.0, joules_per_step=1.0).device_name(0) == "0"
+
+
+def test_bits_of_every_message_cost_what_a_bit_costs():
+    fleet = Fleet(
+        joules_per_bit=[1e-9, 2e-9],
+        joules_per_step=0.5,
+        message_joules=[0.25, 0.0],
+        seconds_per_bit=[1e-8, 3e-8],
+        message_seconds=0.125,
+        battery_joules=[9.0, np.inf],
+        names=["a", "b"],
+    )
+    heavier = fleet.with_message_bits(1000.0)
+    np.testing.assert_allclose(heavier.message_joules, [0.25 + 1e-6, 2e-6], rtol=1e-15)
+    np.testing.assert_allclose(heavier.message_seconds, [0.125 + 1e-5, 0.125 + 3e-5], rtol=1e-15)
+    for name in set(Fleet.__slots__) - {"message_joules", "message_seconds"}:
+        np.testing.assert_array_equal(getattr(heavier, name), getattr(fleet, name))
+
+
+def test_unknown_times_stay_unknown_with_heavier_messages():
+    heavier = Fleet(joules_per_bit=1e-9, joules_per_step=0.5).with_message_bits(1000.0)
+    assert heavier.seconds_per_bit is None
+    assert heavier.message_seconds.tolist() == [0.0]

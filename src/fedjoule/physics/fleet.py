@@ -93,6 +93,14 @@ class Fleet:
         """Number of devices."""
         return int(self.joules_per_bit.size)
 
+    def with_message_bits(self, bits: float) -> "Fleet":
+        """The same devices, with ``bits`` in every message beside those that are counted elsewhere."""
+        columns = {name: getattr(self, name) for name in self.__slots__}
+        columns["message_joules"] = self.message_joules + self.joules_per_bit * bits
+        if self.seconds_per_bit is not None:
+            columns["message_seconds"] = self.message_seconds + self.seconds_per_bit * bits
+        return Fleet(**columns)
+
     def __repr__(self) -> str:
         """Size and which optional costs are known."""
         known = [
