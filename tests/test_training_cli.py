@@ -554,13 +554,20 @@ def test_a_file_of_the_user_is_never_replaced(tmp_path, name):
 # --- GPU memory
 
 
-def test_a_gpu_that_is_full_is_one_sentence(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "failure",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has a total capacity of"),
+        RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in"),  # not even torch fits
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+    ids=["allocator", "runtime", "cublas"],
+)
+def test_a_gpu_that_is_full_is_one_sentence(tmp_path, monkeypatch, failure):
     from fedjoule.engine.simulate import Simulator
 
     def full(*_given, **_more):
-        raise torch.cuda.OutOfMemoryError(
-            "CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has a total capacity of"
-        )
+        raise failure
 
     monkeypatch.setattr(Simulator, "start_round", full)
     done = run("train", write(tmp_path, trained_with()), "--device", "cpu", "--out", tmp_path / "out")

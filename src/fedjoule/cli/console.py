@@ -42,7 +42,10 @@ def plain_errors() -> Iterator[None]:
 
 def _is_short_of_gpu_memory(error: RuntimeError) -> bool:
     torch = sys.modules.get("torch")  # which most commands do not need
-    return torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
+    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+        return True
+    # where not even the runtime's own share is left, torch has no class of its own for it
+    return any(sign in str(error) for sign in ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"))
 
 
 @contextlib.contextmanager
