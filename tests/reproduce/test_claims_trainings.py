@@ -80,6 +80,22 @@ def test_a_plan_that_synchronises_at_every_step_tells_nothing_of_local_steps():
     assert claim.why == "FlexibleSpar's plan has H = 1 here: it is SynSgdSpar."
 
 
+@pytest.mark.parametrize(
+    ("missing", "verdict", "text"),
+    [
+        ("flexible", "reproduced", "to 99 %: H without end, sparsity x"),
+        ("dense", "reproduced", "sparsity x0.00"),
+        ("synchronous", "partly", "to 99 %: H x0.00, sparsity without end"),
+    ],
+)
+def test_a_level_that_a_scheme_misses_takes_it_infinitely_many_epochs(missing, verdict, text):
+    given = like_the_paper(study="mnist-dirichlet", **{missing: {"final": 0.9899}})
+    claim = claim_of(given, TEMPORAL)
+    assert claim.verdict == verdict
+    assert text in claim.number
+    assert "nan" not in claim.number
+
+
 def test_pilots_of_another_study_are_not_counted_again():
     assert "pilot grid" not in claim_of(like_the_paper(study="mnist-dirichlet"), TEMPORAL).number
 

@@ -204,11 +204,12 @@ def _error_scale(axes: "Axes") -> None:
 
 
 def few_decades(axis: "Axis", limits: tuple[float, float]) -> None:
-    """Plain numbers at 1, 2 and 5 times powers of ten; the more decades, the fewer."""
+    """Plain numbers at round ones; the more decades, the fewer."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     span = limits[1] / limits[0]
-    subs = (1.0, 2.0, 5.0) if span < 300.0 else (1.0, 3.0) if span < 3000.0 else (1.0,)
+    subs_up_to = {10.0: (1, 2, 3, 4, 5, 7), 300.0: (1, 2, 5), 3000.0: (1, 3)}
+    subs = next((subs for most, subs in subs_up_to.items() if span < most), (1,))
     axis.set_major_locator(LogLocator(base=10.0, subs=subs, numticks=20))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
