@@ -13,6 +13,7 @@
 import json
 import math
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,10 +99,11 @@ def summary(name: str, target: str) -> str:
         known = {key: _number(float(row[key])) for key in row if key not in ("setting",)}
         missed = f"{row['reached']} of {row['seeds']} seeds" if row["reached"] != row["seeds"] else ""
         spread = f"{known['joules_min']} to {known['joules_max']}"
-        accuracy = float(row["final_accuracy_mean"])
+        accuracy = f"{100 * float(row['final_accuracy_mean']):.2f} %"
+        diverged = f"{row['diverged']} of {row['seeds']} diverged" if row["diverged"] else ""
         cells += [known["learning_rate"], known["predicted_rounds"], missed or known["rounds_mean"]]
         cells += [known["predicted_joules"], missed or known["joules_mean"], "" if missed else spread]
-        cells += [known["ratio_to_flexible"], "a seed diverged" if math.isnan(accuracy) else f"{100 * accuracy:.2f} %"]
+        cells += [known["ratio_to_flexible"], diverged or accuracy]
         lines.append(_line(cells))
     return "\n".join(lines) + "\n"
 
@@ -148,7 +150,7 @@ BLOCKS = {"claims": claims, "summary": summary, "pilots": pilots, "diary": diary
 
 
 def fill(match: re.Match[str]) -> str:
-    kind, *arguments = match[1].split("|")[0].split()
+    kind, *arguments = shlex.split(match[1].split("|")[0])
     if kind in NUMBERS:
         return format(NUMBERS[kind](*arguments), match[1].split("|")[1].strip())
     return BLOCKS[kind](*arguments).rstrip("\n")

@@ -11,6 +11,7 @@ from fedjoule.reproduce.readings import CHOOSERS
 from fedjoule.reproduce.table import Table
 
 SEVERE = 10.0
+SMOOTH = 2.0  # times
 _GROUPS = (1, 2, 3, 4)
 _FLOOR = (
     "Scaling delta by t and H by 1/t changes (27) only by the logarithm in the bits, which favours a small delta: "
@@ -24,10 +25,12 @@ def claims_by_radio_cost(table: Table) -> list[Claim]:
         table,
         (
             _sparsity_low_at_first,
+            _radio_small_at_first,
             _steps_large_at_first,
             _second_term_dominates,
             _sparsity_grows,
             _first_group_sparsest,
+            _radio_profound_at_last,
             _sparsity_severe_at_last,
             _first_term_takes_effect,
             _steps_decrease_at_last,
@@ -39,7 +42,8 @@ def claims_by_step_cost(table: Table, by_radio_cost: Table, mirrored: Table) -> 
     """Every sentence about Fig. 1(d) and about both, for each solver; ``mirrored`` is from ``mirrored_choices``."""
     claims = [_symmetrical(by_radio_cost, mirrored, solver) for solver in CHOOSERS]
     claims += _judged(table, (_sparsity_falls_with_steps_dearer, _steps_large_with_steps_dearer))
-    return claims + [_trade_off(by_radio_cost, table, solver) for solver in CHOOSERS]
+    claims += [_trade_off(by_radio_cost, table, solver) for solver in CHOOSERS]
+    return claims + [_smooth_balance(by_radio_cost, table, solver) for solver in CHOOSERS]
 
 
 def _judged(table: Table, judges: tuple[Callable[[Table, str], Claim], ...]) -> list[Claim]:
@@ -60,6 +64,19 @@ def _sparsity_low_at_first(table: Table, solver: str) -> Claim:
         [bool(group[0] <= (1.0 + VISIBLE) * group.min()) for group in sparsity],
         f"delta {_range(sparsity[:, 0])} at the smallest zeta_com",
         "A cheap bit makes a dense message cheap.",
+    )
+
+
+def _radio_small_at_first(table: Table, solver: str) -> Claim:
+    """One part: at the smallest zeta_com radio takes at most a tenth of the energy."""
+    share = float(_radio_share(table)[0])
+    return _claim(
+        "1(c)",
+        "This low degree does not add to the total energy cost significantly.",
+        solver,
+        [share <= 1.0 / SEVERE],
+        f"radio takes {100.0 * share:.2g} % of the energy at the smallest zeta_com",
+        "Bits are next to free there.",
     )
 
 
@@ -115,6 +132,21 @@ def _first_group_sparsest(table: Table, solver: str) -> Claim:
         [bool(above.min() >= 1.0 - 1e-9), points > above.size / 2],
         f"visibly sparser at {points} of {above.size} points, by up to {100.0 * (above.max() - 1.0):.2g} %",
         "For one H and mu the closed form of delta grows with the joules of a bit.",
+    )
+
+
+def _radio_profound_at_last(table: Table, solver: str) -> Claim:
+    """One part: at the largest zeta_com radio takes more than half of the energy."""
+    share = _radio_share(table)
+    points = int(np.sum(share > 0.5))
+    return _claim(
+        "1(c)",
+        "When zeta_com is large enough, the impact of communication on the total energy exceeds that of computing.",
+        solver,
+        [bool(share[-1] > 0.5)],
+        f"radio takes {100.0 * share[-1]:.2g} % of the energy at the largest zeta_com, more than half at {points} of "
+        f"{share.size} points",
+        "A planner works against it: the dearer a bit, the fewer it sends.",
     )
 
 
@@ -212,9 +244,35 @@ def _trade_off(by_radio_cost: Table, by_step_cost: Table, solver: str) -> Claim:
         "There is a trade-off between gradient sparsity and temporal sparsity.",
         solver,
         parts,
-        f"sparsity moves against H in {sum(parts)} of the {len(parts)} steps in which H changes",
+        f"sparsity moves against H in {sum(parts)} of the {len(parts)} steps in which H changes"
+        if parts
+        else "H never changes",
         "Their product counts, one replaces the other: where H jumps up delta falls, but delta H grows with zeta_com.",
     )
+
+
+def _smooth_balance(by_radio_cost: Table, by_step_cost: Table, solver: str) -> Claim:
+    """A part for each sweep and quantity, H and each group's sparsity: no step changes it by a factor above 2."""
+    parts, largest = [], []
+    for table in (by_radio_cost, by_step_cost):
+        own = table.where(solver=solver)
+        chosen = np.vstack([own.numbers("local_steps"), _sparsity(own)])
+        jumps = np.exp(np.abs(np.diff(np.log(chosen), axis=1)).max(axis=1))
+        parts += [bool(jump <= SMOOTH * (1.0 + 1e-9)) for jump in jumps]
+        largest.append(jumps)
+    steps, sparsity = (max(float(jumps[part].max()) for jumps in largest) for part in (slice(0, 1), slice(1, None)))
+    return _claim(
+        "1(c), 1(d)",
+        "Participants can balance these two types of sparsity smoothly against one another.",
+        solver,
+        parts,
+        f"from point to point H changes by a factor of up to {steps:.2g}, sparsity by up to {sparsity:.2g}",
+        "H is a whole number, and delta makes up for its jumps.",
+    )
+
+
+def _radio_share(table: Table) -> FloatArray:
+    return table.numbers("average_radio_joules") / table.numbers("average_joules")
 
 
 def _sparsity(table: Table) -> FloatArray:

@@ -26,7 +26,7 @@ VARIANT_LABELS = {"pareto": "exact (pareto)", "benders": "Algorithm 2 (benders)"
 CHOOSER_LABELS = {
     "pareto": "exact (pareto)",
     "benders": "Algorithm 2, from H = 1",
-    "benders, largest H first": "Algorithm 2, from the largest H",
+    "benders, largest H first": "Algorithm 2, from the largest H (H only)",
 }
 GROUP_COLOURS = ("#D55E00", "#E69F00", "#009E73", "#0072B2")
 GROUP_MARKERS = ("v", "s", "^", "o")

@@ -159,7 +159,7 @@ STUDIES = {
             pilots="cifar10",
             task="cifar10",
             scale=CIFAR10,
-            baselines=False,
+            baselines=True,
             bit_scale=1000.0,
         ),
         Study(

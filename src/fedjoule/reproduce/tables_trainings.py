@@ -22,7 +22,7 @@ _CURVE_COLUMNS = (
 _SPREAD = ("mean", "min", "max")
 _SUMMARY_COLUMNS = (
     *("setting", "target", "local_steps", "smallest_sparsity", "largest_sparsity", "learning_rate"),
-    *("predicted_rounds", "predicted_joules", "seeds", "reached"),
+    *("predicted_rounds", "predicted_joules", "seeds", "reached", "diverged"),
     *(f"{name}_{kind}" for name in ("rounds", "joules") for kind in _SPREAD),
     *("ratio_to_best", "ratio_to_flexible"),
     *(f"final_accuracy_{kind}" for kind in _SPREAD),
@@ -208,6 +208,7 @@ def _setting_cells(name: str, target: float, curve: Curves) -> dict[str, Cell]:
         "learning_rate": math.nan if curve.learning_rate is None else curve.learning_rate,
         "seeds": len(curve.runs),
         "reached": int(np.count_nonzero(~np.isnan(curve.to_target(target, "round")))),
+        "diverged": sum(run["stop_reason"] == "diverged" for run in curve.runs),
     }
 
 
