@@ -6,6 +6,7 @@ import torch
 
 import fedjoule as fj
 from fedjoule.engine.models import build
+from tests.test_bad_input import run, write
 
 SCENARIO = """
 version = 1
@@ -54,3 +55,16 @@ def test_a_message_costs_about_what_was_planned(architecture, sparsity, tmp_path
     assert 0.7 * planned < run.ledger["uplink_joules"].mean() < 1.05 * planned
     seconds = scenario.problem().device_seconds(1, sparsity)
     assert seconds[0] == pytest.approx(planned + 0.01, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "says"),
+    [
+        ("resnet20", ", 269,434 parameters and 1,376 statistics, sent whole limits:"),
+        ("cnn", ", 13,706 parameters limits:"),
+    ],
+)
+def test_a_plan_says_what_is_sent_beside_the_parameters(architecture, says, tmp_path):
+    done = run("plan", write(tmp_path, SCENARIO.format(architecture=architecture)))
+    assert done.exit_code == 0, done.stderr
+    assert says in " ".join(done.stdout.split())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fedjoule.reproduce.claims import read_claims
 from fedjoule.reproduce.studies import STUDIES
 from tests.reproduce.test_lab import _one_thread  # noqa: F401 - a fixture of all tests here
 from tests.reproduce.test_results import SCALE, Pretended, carried_out, remove, seeds
@@ -55,8 +56,10 @@ def test_bad_arguments_are_refused_before_anything_is_written(tmp_path, argument
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_device_is_refused_in_one_sentence(tmp_path):
-    assert_refused(reproduce("fig2c", "--quick", "--device", "tpu", "--out", tmp_path / "out"), "device", "tpu")
+@pytest.mark.parametrize("figures", [("fig2c",), ("fig1b", "fig2c"), ("fig1b",)])
+def test_an_unknown_device_is_refused_before_anything_is_written(tmp_path, figures):
+    assert_refused(reproduce(*figures, "--quick", "--device", "tpu", "--out", tmp_path / "out"), "device", "tpu")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
@@ -110,8 +113,14 @@ def test_the_verdicts_are_printed_with_where_the_rest_is(fig1b):
 def test_quick_says_what_it_left_out(fig1b):
     _, done = fig1b
     left_out = [line for line in done.stdout.splitlines() if line.startswith("left out by --quick: ")]
-    assert any("devices" in line for line in left_out)
-    assert any("CIFAR-10" in line for line in left_out)
+    assert left_out == ["left out by --quick: every other point of the sweeps of Fig. 1"]
+
+
+def test_what_has_no_quick_form_is_said_to_be_left_out(tmp_path):
+    done = reproduce("writers", "--quick", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert "left out by --quick: Fig. 2 with QMNIST writers" in done.stdout
+    assert files(tmp_path / "out") == ALWAYS
 
 
 def test_a_diary_begins_with_command_commit_and_machine(fig1b):
@@ -140,6 +149,21 @@ def test_a_second_call_into_the_folder_adds_to_it(tmp_path):
     fig1c = {file.replace("1b", "1c") for file in FIG1B}
     assert files(tmp_path / "empty") == FIG1B | fig1c | ALWAYS
     assert len(diary_of(tmp_path / "empty")) == 1, "nothing was trained"
+    figures = [claim.figure for claim in read_claims(tmp_path / "empty" / "claims.csv")]
+    assert list(dict.fromkeys(figures)) == ["1(b)", "1(c)"]
+    again = reproduce("fig1b", "--quick", "--out", tmp_path / "empty")
+    assert again.exit_code == 0
+    assert [claim.figure for claim in read_claims(tmp_path / "empty" / "claims.csv")] == figures, (
+        "replaced, not doubled"
+    )
+
+
+def test_a_second_call_keeps_what_the_first_did_not_run_of_other_studies(tmp_path):
+    for name in ("dirichlet", "writers", "dirichlet"):
+        assert reproduce(name, "--no-train", "--out", tmp_path / "out").exit_code == 0
+    titles = [STUDIES[name].title for name in ("qmnist-writers", "mnist-dirichlet")]
+    listed = (tmp_path / "out" / "not-run.md").read_text(encoding="utf-8").splitlines()
+    assert listed == [f"- {title}: pilot runs" for title in titles]
 
 
 # --- Fig. 2
@@ -242,6 +266,34 @@ def test_an_interrupted_reproduction_keeps_its_trainings_ends_its_processes_and_
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline, "its processes must end with it"
         time.sleep(0.1)
+
+
+def test_processes_do_not_outlive_a_parent_that_is_killed(tmp_path):
+    out, script = tmp_path / "out", "import sys; from fedjoule.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, "reproduce", "fig2c", "--quick", "--device", "cpu", "--processes", "2"]
+    with subprocess.Popen(
+        [*command, "--out", str(out)], stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    ) as program:
+        deadline = time.monotonic() + 120.0
+        while not list(out.glob("runs/digits/tune-*.json")):
+            assert program.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        children = children_of(program.pid)
+        program.kill()
+    assert len(children) >= 2
+    deadline = time.monotonic() + 10.0
+    while any(is_alive(child) for child in children):
+        assert time.monotonic() < deadline, "its processes must end with it"
+        time.sleep(0.1)
+
+
+def is_alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"  # nobody may be there to bury it
 
 
 def children_of(pid):

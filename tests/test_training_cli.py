@@ -3,9 +3,11 @@
 tests/test_training_scenario.py has the bad scenario files, tests/test_resume.py kills and resumes.
 """
 
+import dataclasses
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from fedjoule.datasets.load import load
 from fedjoule.engine import models
 from fedjoule.ledger.parquet import read_table
 from fedjoule.ledger.schema import LEDGER, METRICS
+from fedjoule.planner.plan import Plan
 from fedjoule.planner.schemes import SCHEMES
 from fedjoule.scenario import Scenario
 from tests.datasets.files import write_mnist
@@ -321,6 +324,18 @@ def test_resuming_a_comparison_trains_only_what_is_not_finished(compared, tmp_pa
     changed = {name for name in before if before[name] != after.get(name)}
     assert changed <= {"dense/run.json", "comparison.json", "page.html"}
     assert done.stdout.splitlines()[:7] == printed.splitlines()[:7]
+
+
+def test_a_comparison_does_not_mix_plans_of_two_versions(compared, tmp_path):
+    folder, _ = compared
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    plan = Plan.load(copy / "unified" / "plan.json")
+    dataclasses.replace(plan, sparsity=1.01 * plan.sparsity).save(copy / "unified" / "plan.json")
+    before = contents(copy)
+    done = run("compare", "--resume", copy)
+    assert_refused(done, "plan.json", "must be what this version plans", "new folder")
+    assert contents(copy) == before
 
 
 def test_json_of_a_comparison_is_all_that_is_printed(tmp_path):

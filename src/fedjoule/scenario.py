@@ -71,12 +71,16 @@ class Scenario:
         text = resources.files("fedjoule.embedded").joinpath("four-groups.toml").read_text(encoding="utf-8")
         return cls.from_text(text, "four-groups (embedded)", Path())
 
+    @property
+    def statistics(self) -> int:
+        """Numbers that every message holds beside the update."""
+        return STATISTICS.get(self.architecture or "", 0)
+
     def problem(self) -> ControlProblem:
         """The control problem that the scenario describes; its fleet's messages hold the model's statistics, too."""
-        statistics = STATISTICS.get(self.architecture or "", 0)
         try:
             return ControlProblem(
-                fleet=self.fleet.with_message_bits(STATISTIC_BITS * statistics) if statistics else self.fleet,
+                fleet=self.fleet.with_message_bits(STATISTIC_BITS * self.statistics) if self.statistics else self.fleet,
                 rounds=self.rounds,
                 parameters=self.parameters,
                 value_bits=self.value_bits,

@@ -67,3 +67,10 @@ def test_unknown_times_stay_unknown_with_heavier_messages():
     heavier = Fleet(joules_per_bit=1e-9, joules_per_step=0.5).with_message_bits(1000.0)
     assert heavier.seconds_per_bit is None
     assert heavier.message_seconds.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("name", ["joules_per_bit", "seconds_per_bit"])
+def test_bits_of_every_message_must_have_a_finite_cost(name):
+    costs = {"joules_per_bit": 1e-9, "joules_per_step": 0.5, "seconds_per_bit": 1e-9} | {name: 1e305}
+    with pytest.raises(InvalidInputError, match=rf"{name} times 44032 bits of a message must be finite, got 1e\+305"):
+        Fleet(**costs).with_message_bits(44032)

@@ -344,6 +344,23 @@ def test_adaptive_local_steps_grow_where_uploads_are_dear(adaptive):
     assert max(used) > 1
 
 
+def test_adaptive_local_steps_are_chosen_by_the_costs_of_the_study_and_what_is_left(tiny, monkeypatch):
+    seen, draws = [], []
+    monkeypatch.setattr(adaptively, "ADAPTATION_STEPS", 4)
+    monkeypatch.setattr(adaptively, "estimate_drift", lambda *_args, draw, **_kw: draws.append(draw))
+    monkeypatch.setattr(adaptively, "adaptive_local_steps", lambda _drift, **given: seen.append(given) or 2)
+    record = tiny("digits-lte", steps=12).run(baseline_settings(DEVICES)[-1], 0.2, 0)
+    fleet = embedded_scenario(STUDIES["digits-lte"].scenario).fleet
+    step, upload = fleet.joules_per_step.sum(), 32.0 * 13_706 * fleet.joules_per_bit.sum()
+    assert [one["last"] for one in seen] == [1, 2]
+    assert len(set(draws)) == 2, "each estimate has a draw of its own"
+    for one, spent in zip(seen, record["curve"]["total_joules"], strict=False):
+        assert one["learning_rate"] == 0.2
+        assert one["step_joules"] == pytest.approx(step, rel=1e-9)
+        assert one["round_joules"] == pytest.approx(upload, rel=1e-9)
+        assert one["budget_joules"] == pytest.approx(12 * (step + upload) - spent, rel=1e-5)
+
+
 def test_adaptive_runs_take_as_many_local_steps_as_the_others(adaptive):
     used = {int(steps): rounds for steps, rounds in adaptive["local_steps_used"].items()}
     assert sum(steps * rounds for steps, rounds in used.items()) == 16

@@ -3,19 +3,29 @@
 import dataclasses
 import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import pytest
 
 from fedjoule.errors import InvalidInputError
+from fedjoule.reproduce import embedded
 from fedjoule.reproduce.pool import Job, Means, carry_out, processes_of
-from fedjoule.reproduce.records import Records
-from fedjoule.reproduce.studies import Setting, baseline_settings
+from fedjoule.reproduce.records import CURVE_COLUMNS, Records
+from fedjoule.reproduce.studies import STUDIES, Setting, baseline_settings
 from tests.reproduce.test_lab import _one_thread, shrink  # noqa: F401 - a fixture of all tests here
 
 GRID = Setting("pilot", 5, np.full(12, 20.0))
 OTHER = Setting("other", 1, np.full(12, 400.0))
 ADAPTIVE = baseline_settings(12)[-1]
+
+
+CURVE = {name: [3.0] for name in CURVE_COLUMNS} | {"total_radio_joules": [1.0], "total_compute_joules": [2.0]}
+PARTS = {
+    "tune": {"local_steps": 5, "sparsity": [20.0], "learning_rate": 0.2, "rounds": 9},
+    "run": {"stop_reason": "rounds", "curve": CURVE},
+    "constants": dict.fromkeys(("epsilon", "smoothness", "sigma", "gradient_bound", "initial_gap", "batch"), 1.0),
+}
 
 
 class Clerk(Executor):
@@ -30,8 +40,7 @@ class Clerk(Executor):
             threading.Timer(0.1, future.set_exception, [InvalidInputError(f"{job.name} failed")]).start()
         else:
             self.asked.append(job.name)
-            curve = {"total_joules": [3.0], "total_radio_joules": [1.0], "total_compute_joules": [2.0]}
-            future.set_result({"made": len(self.asked)} | ({"curve": curve} if job.kind == "run" else {}))
+            future.set_result(PARTS[job.kind] | {"made": len(self.asked)})
         return future
 
 
@@ -104,6 +113,49 @@ def test_a_scaled_step_size_is_another_order_of_tuning():
     assert tune(dataclasses.replace(GRID, rate_scale=2.0)).order != tune(GRID).order
 
 
+@pytest.fixture
+def changed_scenario(monkeypatch):
+    """Every embedded scenario with one text in place of another."""
+    original = embedded.embedded_scenario
+
+    def change(text, other):
+        def changed(name):
+            scenario = original(name)
+            assert text in scenario.text
+            return scenario.from_text(scenario.text.replace(text, other), name, scenario.folder)
+
+        monkeypatch.setattr(embedded, "embedded_scenario", changed)
+        embedded.scenario_digest.cache_clear()
+
+    yield change
+    monkeypatch.undo()
+    embedded.scenario_digest.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("batch_size = 16", "batch_size = 8"),
+        ("power_watts = 0.2", "power_watts = 0.3"),
+        ('architecture = "cnn"', 'architecture = "softmax"'),
+    ],
+)
+def test_another_scenario_is_another_order(changed_scenario, text, other):
+    jobs = [tune(GRID), run(GRID), Job("digits", "constants")]
+    before = [job.key for job in jobs]
+    changed_scenario(text, other)
+    assert all(job.key != key for job, key in zip(jobs, before, strict=True))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_studies_of_one_task_have_one_scenario_but_for_the_cost_of_a_bit(name):
+    study = STUDIES[name]
+    own = embedded.scenario_digest(study.scenario, study.bit_scale)
+    assert [one.name for one in STUDIES.values() if one.task == study.task] == [
+        one.name for one in STUDIES.values() if embedded.scenario_digest(one.scenario, one.bit_scale) == own
+    ]
+
+
 # --- Records
 
 
@@ -166,6 +218,49 @@ def test_a_damaged_record_stops_with_its_name(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("job", "damage", "says"),
+    [
+        (tune(GRID), {"learning_rate": None}, "learning_rate"),
+        (run(GRID), {"curve": None}, "curve"),
+        (run(GRID), {"stop_reason": None}, "stop_reason"),
+        (Job("digits", "constants"), {"sigma": None}, "sigma"),
+    ],
+)
+def test_a_record_that_lacks_a_part_stops_with_its_name(tmp_path, job, damage, says):
+    parts = {name: part for name, part in PARTS[job.kind].items() if name not in damage}
+    Records(tmp_path).save("digits", job.name, {"order": job.order} | parts)
+    with pytest.raises(InvalidInputError, match=rf"{job.name}\.json: must have '{says}'"):
+        carried_out([job], tmp_path, train=False)
+
+
+@pytest.mark.parametrize(
+    "curve", [CURVE | {"round": [1.0, 2.0]}, CURVE | {"epochs": 3}, {}], ids=["long", "none", "empty"]
+)
+def test_a_curve_with_columns_of_other_lengths_stops_with_its_name(tmp_path, curve):
+    Records(tmp_path).save("digits", run(GRID).name, {"order": run(GRID).order} | PARTS["run"] | {"curve": curve})
+    with pytest.raises(InvalidInputError, match="lists of one length"):
+        carried_out([run(GRID)], tmp_path, train=False)
+
+
+def test_a_file_that_is_no_record_is_passed_over(tmp_path):
+    made = carried_out([tune(GRID)], tmp_path, Clerk())
+    (tmp_path / "digits" / "._tune-pilot.json").write_text("\0")
+    (tmp_path / "digits" / "Copy of tune-pilot.json").write_text("{")
+    assert carried_out([tune(GRID)], tmp_path, train=False) == made
+
+
+def test_a_process_that_is_killed_is_one_sentence(tmp_path):
+    class Killed(Clerk):
+        def submit(self, *_given):
+            future = Future()
+            future.set_exception(BrokenProcessPool("A process in the process pool was terminated abruptly"))
+            return future
+
+    with pytest.raises(ChildProcessError, match="fewer --processes"):
+        carried_out([tune(GRID)], tmp_path, Killed())
+
+
+@pytest.mark.parametrize(
     "order", [None, 3, [], {}, {"study": "digits"}, {"study": "digits", "adaptive": True}], ids=str
 )
 def test_a_record_without_a_sensible_order_does_not_count(tmp_path, order):
@@ -187,7 +282,7 @@ def test_a_study_with_dearer_bits_uses_the_trainings_of_its_task_at_its_own_cost
     carried_out([run(GRID), tune(GRID)], tmp_path, Clerk())
     made = carried_out([run(GRID, "digits-lte"), tune(GRID, "digits-lte")], tmp_path, train=False)
     curve = made["run-pilot-rate0.2-seed0"]["curve"]
-    assert curve == {"total_joules": [1002.0], "total_radio_joules": [1000.0], "total_compute_joules": [2.0]}
+    assert curve == CURVE | {"total_joules": [1002.0], "total_radio_joules": [1000.0]}
     assert made["tune-pilot"]["made"] == 2
 
 

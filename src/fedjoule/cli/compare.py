@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
+import numpy as np
 import typer
 
 from fedjoule.cli import running
@@ -108,10 +109,11 @@ def _require_schemes(text: str) -> list[str]:
 
 def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]) -> bool:
     """Train one scheme in a folder of its own, unless it is finished; False if it diverged."""
-    from fedjoule.engine.folder import clean_up, is_finished
+    from fedjoule.engine.folder import PLAN, clean_up, is_finished
 
     own = folder / plan.scheme
     if is_finished(own):
+        _require_same_plan(own / PLAN, plan)
         clean_up(own)
         return True
     try:
@@ -128,6 +130,16 @@ def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin
         warnings.warn(f"scheme {plan.scheme} is left out: {error}", FedJouleWarning, stacklevel=2)
         return False
     return True
+
+
+def _require_same_plan(file: Path, plan: Plan) -> None:
+    """One comparison must not mix plans of two versions of the planner."""
+    stored = Plan.load(file)
+    if stored.local_steps != plan.local_steps or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
+        raise InvalidInputError(
+            f"{file}: must be what this version plans, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "
+            f"the first device, got {stored.local_steps} and {stored.sparsity[0]:.6g}; compare in a new folder"
+        )
 
 
 def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | None, json_only: bool) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _GPU_MEMORY = (
     "the memory of the GPU does not suffice for this model, batch and number of clients beside what else runs there; "
-    "free some of it, use smaller batches or --device cpu"
+    "free some of it, use smaller batches, fewer --processes or --device cpu"
 )
 
 
@@ -45,7 +45,7 @@ def _is_short_of_gpu_memory(error: RuntimeError) -> bool:
     if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
         return True
     # where not even the runtime's own share is left, torch has no class of its own for it
-    return any(sign in str(error) for sign in ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"))
+    return any(sign in str(error) for sign in ("CUDA error: out of memory", "_STATUS_ALLOC_FAILED"))
 
 
 @contextlib.contextmanager

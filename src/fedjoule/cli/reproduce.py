@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PLANS = ("fig1a", "fig1b", "fig1c", "fig1d")
 TRAININGS = ("fig2a", "fig2b", "fig2c", "fig2d", "lte", "dirichlet", "writers")
 NAMES = (*PLANS, *TRAININGS)
+NOT_RUN = "not-run.md"
 
 
 def reproduce(
@@ -66,6 +67,7 @@ def reproduce(
     with plain_errors():
         names = _require_names(figures)
         require_integer("--processes", processes, low=1, high=64)
+        _require_device(device, names if not no_train else [])
         folder = Path(out)
         _require_folder(folder)
         if runs is not None and not Path(runs).is_dir():
@@ -85,10 +87,11 @@ def reproduce(
 def _draw(names: list[str], folder: Path, means: "Means", processes: int, quick: bool) -> None:
     """Everything named into the folder: figures, tables, claims, and what was not run."""
     from fedjoule.files import whole_file
-    from fedjoule.reproduce.claims import write_claims
+    from fedjoule.reproduce.claims import joined_claims, read_claims, write_claims
     from fedjoule.reproduce.diary import DIARY, write_entry
     from fedjoule.reproduce.plans import LEFT_OUT, plan_figures
     from fedjoule.reproduce.trainings import LEFT_OUT as LEFT_OUT_TRAININGS
+    from fedjoule.reproduce.trainings import studies_of
 
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / DIARY).is_file():
@@ -96,11 +99,22 @@ def _draw(names: list[str], folder: Path, means: "Means", processes: int, quick:
     claims = plan_figures([name for name in names if name in PLANS], folder, quick)
     more, not_run = _trained([name for name in names if name in TRAININGS], folder, means, processes, quick)
     claims += more
-    write_claims(claims, folder / "claims.md")
-    write_claims(claims, folder / "claims.csv")
-    with whole_file(folder / "not-run.md") as stream:
-        stream.write("".join(f"- {what}\n" for what in not_run).encode())
-    _report(folder, claims, not_run, [*LEFT_OUT, *LEFT_OUT_TRAININGS] if quick else [])
+    known = joined_claims(read_claims(folder / "claims.csv"), claims)
+    missing = _not_run_before(folder, studies_of(names, quick)) + not_run
+    write_claims(known, folder / "claims.md")
+    write_claims(known, folder / "claims.csv")
+    with whole_file(folder / NOT_RUN) as stream:
+        stream.write("".join(f"- {what}\n" for what in missing).encode())
+    left_out = LEFT_OUT | LEFT_OUT_TRAININGS if quick else {}
+    _report(folder, claims, not_run, list(dict.fromkeys(line for name in names for line in left_out.get(name, ()))))
+
+
+def _not_run_before(folder: Path, studies: Sequence[str]) -> list[str]:
+    """What earlier calls did not run of other studies."""
+    file = folder / NOT_RUN
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    known = [line.removeprefix("- ") for line in lines]
+    return [what for what in known if not what.startswith(tuple(f"{study}: " for study in studies))]
 
 
 def _trained(
@@ -136,6 +150,16 @@ def _require_names(figures: list[str] | None) -> list[str]:
         if name not in (*NAMES, "all"):
             raise InvalidInputError(f"the figure must be one of {', '.join(NAMES)} or all, got {name!r}")
     return [name for name in NAMES if "all" in chosen or name in chosen]
+
+
+def _require_device(device: str, names: list[str]) -> None:
+    """Before anything is written; PyTorch is asked only where something is trained."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise InvalidInputError(f"device must be auto, cpu or cuda, got {device!r}")
+    if any(name in TRAININGS for name in names):
+        from fedjoule.engine.train import choose_device
+
+        choose_device(device)
 
 
 def _require_folder(folder: Path) -> None:

@@ -96,9 +96,14 @@ class Fleet:
     def with_message_bits(self, bits: float) -> "Fleet":
         """The same devices, with ``bits`` in every message beside those that are counted elsewhere."""
         columns = {name: getattr(self, name) for name in self.__slots__}
-        columns["message_joules"] = self.message_joules + self.joules_per_bit * bits
-        if self.seconds_per_bit is not None:
-            columns["message_seconds"] = self.message_seconds + self.seconds_per_bit * bits
+        for message, per_bit in (("message_joules", "joules_per_bit"), ("message_seconds", "seconds_per_bit")):
+            if columns[per_bit] is None:
+                continue
+            with np.errstate(over="ignore"):
+                columns[message] = columns[message] + columns[per_bit] * bits
+            if not np.isfinite(columns[message]).all():
+                most = columns[per_bit].max()
+                raise InvalidInputError(f"{per_bit} times {bits:g} bits of a message must be finite, got {most:g}")
         return Fleet(**columns)
 
     def __repr__(self) -> str:

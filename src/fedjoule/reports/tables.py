@@ -43,7 +43,8 @@ def _headline(scenario: Scenario) -> str:
     if scenario.round_seconds is not None:
         limits += f", rounds of at most {scenario.round_seconds:g} s"
     devices = f"{len(scenario.fleet):,} device{'s' * (len(scenario.fleet) != 1)}"
-    return f"{escape(scenario.name)}: {devices}, {scenario.parameters:,} parameters\nlimits: {limits}"
+    beside = f" and {scenario.statistics:,} statistics, sent whole" if scenario.statistics else ""
+    return f"{escape(scenario.name)}: {devices}, {scenario.parameters:,} parameters{beside}\nlimits: {limits}"
 
 
 def _energy_table(plans: Sequence[Plan]) -> Table:

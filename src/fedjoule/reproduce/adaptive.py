@@ -31,7 +31,7 @@ def train_adaptively(
     task: Task, options: TrainingOptions, new_simulator: Callable[[Task, TrainingOptions], Simulator]
 ) -> tuple[TrainingLoop, str]:
     """As many local steps as ``options`` have rounds, for at most the joules of as many dense rounds with H = 1."""
-    fleet, rate = task.scenario.fleet, options.learning_rate
+    fleet, rate = task.scenario.problem().fleet, options.learning_rate
     gradients = ClientGradients(task.model, cross_entropy, task.federation, seed=options.seed)
     step = float(fleet.joules_per_step.sum())
     upload = float((32.0 * task.scenario.parameters * fleet.joules_per_bit + fleet.message_joules).sum())

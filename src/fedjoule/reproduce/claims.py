@@ -1,13 +1,17 @@
 """A sentence of the paper, and whether it is reproduced."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fedjoule.files import whole_file
 from fedjoule.reproduce.table import Table
 
+_FIGURES = (
+    *("1(a)", "1(b)", "1(c)", "1(d)", "1(c), 1(d)", "2(a)", "2(b)", "2(c)", "2(d)"),
+    *("2, quick", "beyond 2", "beyond 2, quick"),
+)
 Verdict = Literal["reproduced", "partly", "not reproduced", "not run"]
 
 
@@ -44,13 +48,33 @@ def claims_markdown(claims: Sequence[Claim]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def joined_claims(before: Sequence[Claim], new: Sequence[Claim]) -> list[Claim]:
+    """The new claims, and those from before about other figures or studies, in the order of the figures."""
+    made = {_subject(claim) for claim in new}
+    kept = [claim for claim in before if _subject(claim) not in made]
+    return sorted([*kept, *new], key=lambda claim: _FIGURES.index(claim.figure) if claim.figure in _FIGURES else -1)
+
+
+def read_claims(path: Path) -> list[Claim]:
+    """What ``write_claims`` wrote as CSV; nothing where there is no such file."""
+    rows: Sequence[Mapping[str, Any]] = Table.read_csv(path).rows() if path.is_file() else ()
+    return [Claim(**row) for row in rows]
+
+
 def write_claims(claims: Sequence[Claim], path: Path) -> None:
     """All claims as CSV, or as Markdown where the name ends in .md."""
     if path.suffix == ".md":
         with whole_file(path) as stream:
             stream.write(claims_markdown(claims).encode())
     else:
-        Table.from_rows(asdict(claim) for claim in claims).write_csv(path)
+        names = [field.name for field in fields(Claim)]
+        Table({name: tuple(getattr(claim, name) for claim in claims) for name in names}).write_csv(path)
+
+
+def _subject(claim: Claim) -> tuple[str, str]:
+    """The figure, and the study where several share it: a reading of a plan is none, one of trainings ends in seeds."""
+    study, comma, seeds = claim.reading.rpartition(", ")
+    return claim.figure, study if comma and "seed" in seeds else ""
 
 
 def _cell(text: str) -> str:

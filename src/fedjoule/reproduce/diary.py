@@ -1,4 +1,4 @@
-"""When a reproduction was begun, gone on with and ended: one line of JSON each time."""
+"""When a reproduction was begun, and when and where its trainings were made: a line of JSON each time."""
 
 import json
 import os

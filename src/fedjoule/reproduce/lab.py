@@ -20,11 +20,8 @@ from fedjoule.ledger.log import RowLog
 from fedjoule.ledger.schema import LEDGER, METRICS, RowArray
 from fedjoule.reproduce.adaptive import finished, train_adaptively
 from fedjoule.reproduce.embedded import embedded_scenario
-from fedjoule.reproduce.records import Record
+from fedjoule.reproduce.records import CURVE_COLUMNS, Record
 from fedjoule.reproduce.studies import STUDIES, TUNING_SEED, Setting
-
-CURVE = ("round", "epochs", "train_loss", "train_accuracy", "test_loss", "test_accuracy")
-TOTALS = ("total_joules", "total_radio_joules", "total_compute_joules", "total_payload_bytes")
 
 
 class Lab:
@@ -173,7 +170,7 @@ def curve_of(metrics: RowArray) -> dict[str, list[float]]:
     """The evaluated rounds of finite loss; training loss and accuracy are means since the last one."""
     at = np.flatnonzero(np.isfinite(metrics["test_accuracy"]) & np.isfinite(metrics["test_loss"]))
     curve: dict[str, list[float]] = {}
-    for name in CURVE + TOTALS:
+    for name in CURVE_COLUMNS:
         column = metrics[name].astype(np.float64)
         chosen = _means(column, at) if name.startswith("train_") else column[at]
         curve[name] = [float(f"{value:.7g}") for value in chosen]

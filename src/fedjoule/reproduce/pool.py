@@ -3,11 +3,15 @@
 import contextlib
 import json
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from fedjoule.reproduce.embedded import scenario_digest
 from fedjoule.reproduce.records import Record, Records
 from fedjoule.reproduce.studies import STUDIES, Setting
 
@@ -36,8 +40,10 @@ class Job:
     @property
     def order(self) -> Record:
         """All that the record depends on; one made by another order does not count."""
-        scale = STUDIES[self.study].scale
+        study = STUDIES[self.study]
+        scale = study.scale
         order: Record = {"study": self.study, "kind": self.kind}
+        order["scenario"] = scenario_digest(study.scenario, study.bit_scale)
         if self.kind != "constants":
             order["gpu_precision"] = scale.gpu_precision
         if self.setting is not None:
@@ -141,14 +147,21 @@ def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:
         return
     pending = {means.executor.submit(_make, job, means.device, means.data_dir): job for job in jobs}
     for future in as_completed(pending):
-        yield pending[future], future.result()
+        try:
+            record = future.result()
+        except BrokenProcessPool as error:
+            raise ChildProcessError(
+                "a process that trained was killed, perhaps for lack of memory; fewer --processes need less, and the "
+                "same command goes on from the trainings that are done"
+            ) from error
+        yield pending[future], record
 
 
 @contextlib.contextmanager
 def processes_of(count: int) -> Iterator[Executor]:
     """So many processes for trainings, each with data and graphs of its own; an error or Ctrl-C ends them at once."""
     others = multiprocessing.active_children()
-    executor = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    executor = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
     try:
         yield executor
     except BaseException:
@@ -159,6 +172,18 @@ def processes_of(count: int) -> Iterator[Executor]:
         raise
     finally:
         executor.shutdown()
+
+
+def _end_with_parent() -> None:
+    """A process of the pool would outlive a parent that is killed, and keep its memory of the GPU."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 _labs: "dict[tuple[str, str, str | None], Lab]" = {}  # by task, device and data; the last one only

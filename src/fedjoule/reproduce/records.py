@@ -10,6 +10,15 @@ from fedjoule.files import whole_file
 
 RECORD_VERSION = 1
 Record = dict[str, Any]
+CURVE_COLUMNS = (
+    *("round", "epochs", "train_loss", "train_accuracy", "test_loss", "test_accuracy"),
+    *("total_joules", "total_radio_joules", "total_compute_joules", "total_payload_bytes"),
+)
+_PARTS = {  # of a record by its kind
+    "tune": ("local_steps", "sparsity", "learning_rate", "rounds"),
+    "run": ("stop_reason", "curve"),
+    "constants": ("epsilon", "smoothness", "sigma", "gradient_bound", "initial_gap", "batch"),
+}
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
@@ -35,9 +44,15 @@ class Records:
         return record
 
     def of(self, study: str) -> list[Record]:
-        """All records of a study."""
-        names = sorted(file.stem for file in (self.folder / study).glob("*.json"))
-        return [record for record in (self.load(study, name) for name in names) if record is not None]
+        """All records of a study; each has the parts of its kind."""
+        stems = sorted(file.stem for file in (self.folder / study).glob("*.json"))
+        found = []
+        for name in stems:
+            record = self.load(study, name) if _PLAIN_NAME.fullmatch(name) else None
+            if record is not None:
+                _require_parts(self._file(study, name), record)
+                found.append(record)
+        return found
 
     def save(self, study: str, name: str, record: Record) -> None:
         """Write a record whole."""
@@ -53,3 +68,17 @@ class Records:
                     f"a record's name must be of small letters, digits, dots and hyphens, got {part!r}"
                 )
         return self.folder / study / f"{name}.json"
+
+
+def _require_parts(file: Path, record: Record) -> None:
+    order = record.get("order")
+    parts = _PARTS.get(str(order.get("kind")), ()) if isinstance(order, dict) else ()
+    for part in parts:
+        if part not in record:
+            raise InvalidInputError(f"{file}: must have {part!r}, got none")
+    if "curve" not in parts:
+        return
+    curve = record["curve"]
+    lengths = [len(curve[name]) if isinstance(curve.get(name), list) else -1 for name in CURVE_COLUMNS]
+    if len(set(lengths)) != 1 or lengths[0] < 0:
+        raise InvalidInputError(f"{file}: curve must have {len(CURVE_COLUMNS)} lists of one length, got {lengths}")
