@@ -1,8 +1,10 @@
-"""The weights after short trainings as hashes: equal in every process and on every machine of one kind.
+"""The weights after short trainings as hashes, to be compared between processes and machines of one kind.
 
-    python benchmarks/same_bits.py [--study mnist] [--data-dir DIR] [--device auto]
+    python benchmarks/same_bits.py [--study mnist] [--precision tf32] [--uncompiled] [--repeat 2] [--data-dir DIR]
 
-Run it twice, with compiler caches of their own (TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR), and compare.
+Run it twice, with compiler caches of their own (TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR), and compare. Where hashes
+differ, --repeat tells a race within one process from another choice of kernels, --uncompiled whose kernels they are,
+and --steps how soon it happens.
 """
 
 import argparse
@@ -11,15 +13,14 @@ import hashlib
 import numpy as np
 from report import git_commit
 
-from fedjoule.engine.experiment import device_name, prepare
-from fedjoule.engine.options import TrainingOptions
+from fedjoule.engine.experiment import Task, device_name, prepare
+from fedjoule.engine.options import PRECISIONS, TrainingOptions
 from fedjoule.engine.simulate import Simulator
 from fedjoule.engine.stack import cross_entropy
 from fedjoule.engine.train import choose_device
 from fedjoule.reproduce.embedded import embedded_scenario
 from fedjoule.reproduce.studies import LEVELS, STUDIES
 
-STEPS = 100
 KINDS = {
     "dense": (1, 1.0, {"compressor": "none"}),
     "top-k": (5, 100.0, {}),
@@ -33,21 +34,31 @@ def main() -> None:
     parser.add_argument("--study", choices=STUDIES, default="mnist")
     parser.add_argument("--data-dir")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", choices=PRECISIONS, help="the study's own if left out")
+    parser.add_argument("--uncompiled", action="store_true", help="without torch.compile")
+    parser.add_argument("--repeat", type=int, default=1, help="hashes of each training in this process")
+    parser.add_argument("--steps", type=int, default=100)
     given = parser.parse_args()
     study = STUDIES[given.study]
     task = prepare(embedded_scenario(study.scenario), choose_device(given.device), given.data_dir)
-    precision = study.scale.gpu_precision if task.device.type == "cuda" else "float32"
-    print(f"commit {git_commit()}, {device_name(task.device)}, {study.name}, {precision}, {STEPS} steps, seed 0")
+    precision = given.precision or (study.scale.gpu_precision if task.device.type == "cuda" else "float32")
+    how = f"{precision}, {'not ' if given.uncompiled else ''}compiled, {given.steps} steps, seed 0"
+    print(f"commit {git_commit()}, {device_name(task.device)}, {study.name}, {how}")
     for name, (steps, sparsity, changes) in KINDS.items():
         chosen = {"local_steps": steps, "sparsity": np.full(len(task.federation.parts), sparsity), "seed": 0}
-        chosen |= {"rounds": STEPS // steps, "learning_rate": 0.05, "precision": precision}
+        chosen |= {"rounds": max(1, given.steps // steps), "learning_rate": 0.05, "precision": precision}
         options = TrainingOptions(**task.training.options(task.scenario.folder) | chosen | changes)
-        simulator = Simulator(task.model, task.federation, options, loss=cross_entropy)
-        for _ in range(options.rounds):
-            simulator.start_round()()
-        weights = simulator.state.weights.cpu().numpy()
-        simulator.close()
-        print(f"  {name:8s}  {hashlib.sha256(weights.tobytes()).hexdigest()[:16]}", flush=True)
+        hashes = [hash_of_weights(task, options, not given.uncompiled) for _ in range(given.repeat)]
+        print(f"  {name:8s}  {'  '.join(hashes)}", flush=True)
+
+
+def hash_of_weights(task: Task, options: TrainingOptions, compiled: bool) -> str:
+    simulator = Simulator(task.model, task.federation, options, loss=cross_entropy, compiled=compiled)
+    for _ in range(options.rounds):
+        simulator.start_round()()
+    weights = simulator.state.weights.cpu().numpy()
+    simulator.close()
+    return hashlib.sha256(weights.tobytes()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -120,6 +120,16 @@ def test_a_seed_gives_the_same_bits(precision, compiled):
     np.testing.assert_array_equal(first[1], second[1])
 
 
+@pytest.mark.parametrize("architecture", ["lenet5", "resnet20", "resnet20-gn"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_seed_gives_the_same_bits_for_every_model(architecture, precision):
+    model = build(architecture, channels=3, height=32, width=32, classes=10, seed=1)
+    chosen = options(precision=precision)
+    first, second = (after("cuda", 5, chosen, model=model, compiled=True, shape=(3, 32, 32))[0] for _ in range(2))
+    assert torch.equal(first.weights, second.weights)
+    assert torch.equal(first.buffers, second.buffers)
+
+
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_coarser_arithmetic_stays_near(precision):
     exact, coarse = (after("cuda", 1, options(precision=name))[0] for name in ("float32", precision))
