@@ -77,6 +77,8 @@ def compare(
             folder = Path(out or "fedjoule-compare")
             require_new_folder(folder)
         plans = plans_of(chosen.problem(), names, "pareto")
+        for plan in plans if resume is not None else ():
+            _require_same_plan(folder / plan.scheme, plan)
         task = running.prepare_task(chosen, device, data_dir)
 
         @functools.cache  # once, after the first scheme was checked
@@ -109,11 +111,10 @@ def _require_schemes(text: str) -> list[str]:
 
 def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]) -> bool:
     """Train one scheme in a folder of its own, unless it is finished; False if it diverged."""
-    from fedjoule.engine.folder import PLAN, clean_up, is_finished
+    from fedjoule.engine.folder import clean_up, is_finished
 
     own = folder / plan.scheme
     if is_finished(own):
-        _require_same_plan(own / PLAN, plan)
         clean_up(own)
         return True
     try:
@@ -132,8 +133,13 @@ def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin
     return True
 
 
-def _require_same_plan(file: Path, plan: Plan) -> None:
+def _require_same_plan(folder: Path, plan: Plan) -> None:
     """One comparison must not mix plans of two versions of the planner."""
+    from fedjoule.engine.folder import PLAN, is_finished
+
+    if not is_finished(folder):
+        return
+    file = folder / PLAN
     stored = Plan.load(file)
     if stored.local_steps != plan.local_steps or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
         raise InvalidInputError(
