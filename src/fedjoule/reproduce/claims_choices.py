@@ -10,8 +10,9 @@ from fedjoule.reproduce.claims_plans import VISIBLE
 from fedjoule.reproduce.readings import CHOOSERS
 from fedjoule.reproduce.table import Table
 
-SEVERE = 10.0
+SEVERE = 10.0  # times
 SMOOTH = 2.0  # times
+SLIGHT = 0.1  # of the energy
 _GROUPS = (1, 2, 3, 4)
 _FLOOR = (
     "Scaling delta by t and H by 1/t changes (27) only by the logarithm in the bits, which favours a small delta: "
@@ -74,7 +75,7 @@ def _radio_small_at_first(table: Table, solver: str) -> Claim:
         "1(c)",
         "This low degree does not add to the total energy cost significantly.",
         solver,
-        [share <= 1.0 / SEVERE],
+        [share <= SLIGHT],
         f"radio takes {100.0 * share:.2g} % of the energy at the smallest zeta_com",
         "Bits are next to free there.",
     )
@@ -253,20 +254,16 @@ def _trade_off(by_radio_cost: Table, by_step_cost: Table, solver: str) -> Claim:
 
 def _smooth_balance(by_radio_cost: Table, by_step_cost: Table, solver: str) -> Claim:
     """A part for each sweep and quantity, H and each group's sparsity: no step changes it by a factor above 2."""
-    parts, largest = [], []
-    for table in (by_radio_cost, by_step_cost):
-        own = table.where(solver=solver)
-        chosen = np.vstack([own.numbers("local_steps"), _sparsity(own)])
-        jumps = np.exp(np.abs(np.diff(np.log(chosen), axis=1)).max(axis=1))
-        parts += [bool(jump <= SMOOTH * (1.0 + 1e-9)) for jump in jumps]
-        largest.append(jumps)
-    steps, sparsity = (max(float(jumps[part].max()) for jumps in largest) for part in (slice(0, 1), slice(1, None)))
+    sweeps = [table.where(solver=solver) for table in (by_radio_cost, by_step_cost)]
+    chosen = [np.log(np.vstack([own.numbers("local_steps"), _sparsity(own)])) for own in sweeps]
+    jumps = np.exp([np.abs(np.diff(logs, axis=1)).max(axis=1) for logs in chosen])  # (sweeps, H and groups)
     return _claim(
         "1(c), 1(d)",
         "Participants can balance these two types of sparsity smoothly against one another.",
         solver,
-        parts,
-        f"from point to point H changes by a factor of up to {steps:.2g}, sparsity by up to {sparsity:.2g}",
+        [bool(jump <= SMOOTH * (1.0 + 1e-9)) for jump in jumps.flat],
+        f"from point to point H changes by a factor of up to {jumps[:, 0].max():.2g}, sparsity by up to "
+        f"{jumps[:, 1:].max():.2g}",
         "H is a whole number, and delta makes up for its jumps.",
     )
 
@@ -283,11 +280,7 @@ def _sparsity(table: Table) -> FloatArray:
 def _rising(sparsity: FloatArray) -> list[bool]:
     """Of each group: whether its sparsity never falls, and whether it ends visibly higher than it began."""
     visibly = [bool(group[-1] > (1.0 + VISIBLE) * group[0]) for group in sparsity]
-    return [_never_falls(group) for group in sparsity] + visibly
-
-
-def _never_falls(curve: FloatArray) -> bool:
-    return _falls(curve) == 0
+    return [_falls(group) == 0 for group in sparsity] + visibly
 
 
 def _falls(curve: FloatArray) -> int:

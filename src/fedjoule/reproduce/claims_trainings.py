@@ -101,8 +101,9 @@ def _temporal_matters_more(results: StudyResults) -> Finding:
         texts.append(f"pilot grid: H x{grid[0]:.2f}, sparsity x{grid[1]:.2f} in local steps")
     if nothing_added and not texts:
         texts.append("nothing to compare: no scheme has an H above 1 here, and the pilot runs are those of other data")
-    alone = " The pilot grid alone decides." if nothing_added and grid is not None else ""
-    why = nothing_added + alone if nothing_added else "Factors by which epochs or local steps grow."
+    why = nothing_added or "Factors by which epochs or local steps grow."
+    if nothing_added and grid is not None:
+        why += " The pilot grid alone decides."
     return Finding(parts, "; ".join(texts), why)
 
 
