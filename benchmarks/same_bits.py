@@ -42,13 +42,14 @@ def main() -> None:
     study = STUDIES[given.study]
     task = prepare(embedded_scenario(study.scenario), choose_device(given.device), given.data_dir)
     precision = given.precision or (study.scale.gpu_precision if task.device.type == "cuda" else "float32")
-    how = f"{precision}, {'not ' if given.uncompiled else ''}compiled, {given.steps} steps, seed 0"
+    compiled = task.device.type == "cuda" and not given.uncompiled
+    how = f"{precision}, {'' if compiled else 'not '}compiled, {given.steps} steps, seed 0"
     print(f"commit {git_commit()}, {device_name(task.device)}, {study.name}, {how}")
     for name, (steps, sparsity, changes) in KINDS.items():
         chosen = {"local_steps": steps, "sparsity": np.full(len(task.federation.parts), sparsity), "seed": 0}
         chosen |= {"rounds": max(1, given.steps // steps), "learning_rate": 0.05, "precision": precision}
         options = TrainingOptions(**task.training.options(task.scenario.folder) | chosen | changes)
-        hashes = [hash_of_weights(task, options, not given.uncompiled) for _ in range(given.repeat)]
+        hashes = [hash_of_weights(task, options, compiled) for _ in range(given.repeat)]
         print(f"  {name:8s}  {'  '.join(hashes)}", flush=True)
 
 
