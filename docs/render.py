@@ -3,6 +3,7 @@
 {{value TABLE COLUMN key=value ... | FORMAT}}     one cell; ``key=a/b`` divides the cell of a by that of b,
                                                       ``key=least`` takes the row in which it is least
 {{joules STUDY SETTING STEP TARGET | FORMAT}}     mean joules of the runs with that step size
+{{tuned STUDY SETTING STEP | FORMAT}}             rounds to the pilot accuracy with that step size
 {{claims FIGURE ...}}                             the claims about figures that begin so
 {{summary TABLE TARGET}}                          every setting at one target accuracy
 {{pilots TABLE}}                                  rounds by H and sparsity
@@ -80,6 +81,11 @@ def joules(study: str, setting: str, step: str, target: str) -> float:
     return sum(found) / len(found)
 
 
+def tuned(study: str, setting: str, step: str) -> float:
+    record = json.loads((RESULTS / "runs" / study / f"tune-{setting}.json").read_text(encoding="utf-8"))
+    return next(float(one["rounds"]) for one in record["tried"] if math.isclose(one["learning_rate"], float(step)))
+
+
 def claims(*figures: str) -> str:
     rows = [Claim(**row) for row in table("claims").rows()]
     return claims_markdown([claim for claim in rows if claim.figure.startswith(figures)])
@@ -145,7 +151,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-NUMBERS = {"value": value, "joules": joules}
+NUMBERS = {"value": value, "joules": joules, "tuned": tuned}
 BLOCKS = {"claims": claims, "summary": summary, "pilots": pilots, "diary": diary, "not-run": not_run}
 
 
