@@ -158,6 +158,13 @@ def test_a_second_call_into_the_folder_adds_to_it(tmp_path):
     )
 
 
+def test_quick_accuracy_and_energy_are_figures_of_their_own(tmp_path):
+    for name in ("fig2d", "fig2c"):
+        assert reproduce(name, "--quick", "--no-train", "--out", tmp_path / "out").exit_code == 0
+    figures = [claim.figure for claim in read_claims(tmp_path / "out" / "claims.csv")]
+    assert list(dict.fromkeys(figures)) == ["2(a, c), quick", "2(b, d), quick"]
+
+
 def test_a_second_call_keeps_what_the_first_did_not_run_of_other_studies(tmp_path):
     for name in ("dirichlet", "writers", "dirichlet"):
         assert reproduce(name, "--no-train", "--out", tmp_path / "out").exit_code == 0

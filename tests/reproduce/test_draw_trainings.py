@@ -122,7 +122,7 @@ def test_quick_makes_small_studies_and_leaves_writers_out(tmp_path):
     claims, not_run = training_figures(names, tmp_path, nothing_recorded(tmp_path), True)
     studies = ["CNN on 8x8 digits", "CNN on 8x8 digits, bits 1000 times as dear", "CNN on 8x8 digits, Dirichlet 0.3"]
     assert not_run == [f"{study}: pilot runs" for study in studies]
-    assert {claim.figure for claim in claims} == {"2, quick", "beyond 2, quick"}
+    assert {claim.figure for claim in claims} == {"2(a, c), quick", "2(b, d), quick", "beyond 2, quick"}
     assert training_figures(["writers"], tmp_path, nothing_recorded(tmp_path), True) == ([], [])
     assert set(trainings.QUICK_FIGURES) == set(trainings.FIGURES)
 

@@ -234,7 +234,7 @@ def test_a_record_that_lacks_a_part_stops_with_its_name(tmp_path, job, damage, s
 
 
 @pytest.mark.parametrize(
-    "curve", [CURVE | {"round": [1.0, 2.0]}, CURVE | {"epochs": 3}, {}], ids=["long", "none", "empty"]
+    "curve", [CURVE | {"round": [1.0, 2.0]}, CURVE | {"epochs": 3}, {}, [1.0]], ids=["long", "none", "empty", "a list"]
 )
 def test_a_curve_with_columns_of_other_lengths_stops_with_its_name(tmp_path, curve):
     Records(tmp_path).save("digits", run(GRID).name, {"order": run(GRID).order} | PARTS["run"] | {"curve": curve})

@@ -67,7 +67,10 @@ def reproduce(
     with plain_errors():
         names = _require_names(figures)
         require_integer("--processes", processes, low=1, high=64)
-        _require_device(device, names if not no_train else [])
+        if not no_train:
+            from fedjoule.engine.train import choose_device
+
+            choose_device(device)
         folder = Path(out)
         _require_folder(folder)
         if runs is not None and not Path(runs).is_dir():
@@ -150,16 +153,6 @@ def _require_names(figures: list[str] | None) -> list[str]:
         if name not in (*NAMES, "all"):
             raise InvalidInputError(f"the figure must be one of {', '.join(NAMES)} or all, got {name!r}")
     return [name for name in NAMES if "all" in chosen or name in chosen]
-
-
-def _require_device(device: str, names: list[str]) -> None:
-    """Before anything is written; PyTorch is asked only where something is trained."""
-    if device not in ("auto", "cpu", "cuda"):
-        raise InvalidInputError(f"device must be auto, cpu or cuda, got {device!r}")
-    if any(name in TRAININGS for name in names):
-        from fedjoule.engine.train import choose_device
-
-        choose_device(device)
 
 
 def _require_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ from fedjoule.reproduce.table import Table
 
 _FIGURES = (
     *("1(a)", "1(b)", "1(c)", "1(d)", "1(c), 1(d)", "2(a)", "2(b)", "2(c)", "2(d)"),
-    *("2, quick", "beyond 2", "beyond 2, quick"),
+    *("2(a, c), quick", "2(b, d), quick", "beyond 2", "beyond 2, quick"),
 )
 Verdict = Literal["reproduced", "partly", "not reproduced", "not run"]
 

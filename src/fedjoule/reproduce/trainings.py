@@ -32,7 +32,7 @@ class Sheet:
 
 CIFAR10 = Sheet("cifar10", "fig2ab", "fig2a", "fig2b", "2(a)", "2(b)")
 MNIST = Sheet("mnist", "fig2cd", "fig2c", "fig2d", "2(c)", "2(d)")
-QUICK = Sheet("digits", "fig2-quick", "fig2-quick-accuracy", "fig2-quick-energy", "2, quick", "2, quick")
+QUICK = Sheet("digits", "fig2-quick", "fig2-quick-accuracy", "fig2-quick-energy", "2(a, c), quick", "2(b, d), quick")
 
 
 def _beyond(study: str) -> Sheet:
