@@ -79,6 +79,6 @@ def _require_parts(file: Path, record: Record) -> None:
     if "curve" not in parts:
         return
     curve = record["curve"] if isinstance(record["curve"], dict) else {}
-    lengths = [len(curve[name]) if isinstance(curve.get(name), list) else -1 for name in CURVE_COLUMNS]
-    if len(set(lengths)) != 1 or lengths[0] < 0:
+    lengths = [len(curve[name]) if isinstance(curve.get(name), list) else None for name in CURVE_COLUMNS]
+    if len(set(lengths)) != 1 or lengths[0] is None:
         raise InvalidInputError(f"{file}: curve must have {len(CURVE_COLUMNS)} lists of one length, got {lengths}")
