@@ -12,7 +12,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FedJoule needs Python 3.11 or newer")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FewJoules needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)  ## train the embedded scenario with every scheme: a table, and demo/page.html
 	rm -rf demo
-	$(BIN)/fedjoule compare --out demo
+	$(BIN)/fewjoules compare --out demo
 
 test: $(READY)  ## format check, lint, strict types, tests
 	$(BIN)/ruff format --check .
@@ -39,7 +39,7 @@ bench: $(READY)  ## planner, codec and simulator beside their rivals
 	$(BIN)/python benchmarks/simulator.py
 
 docs: $(READY)  ## draw the reproduction of the paper from its records and fill docs/reproduction.md
-	$(BIN)/fedjoule reproduce --runs results/reproduction/runs --no-train --out results/reproduction
+	$(BIN)/fewjoules reproduce --runs results/reproduction/runs --no-train --out results/reproduction
 	$(BIN)/python docs/render.py
 
 fuzz: $(READY)  ## feed the decoder hostile bytes for a minute, guided by coverage

@@ -29,15 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 from report import describe_run, duration, print_table
 
-from fedjoule import codec
-from fedjoule.codec import SparseUpdate
-from fedjoule.codec import positions as pos
-from fedjoule.codec.compressors import random_positions
-from fedjoule.codec.frame import CHECKSUM_BYTES
-from fedjoule.codec.select import top_k_with_feedback
-from fedjoule.codec.values import KINDS
-from fedjoule.codec.varint import varint
-from fedjoule.physics.radio import estimated_message_bits, position_bits
+from fewjoules import codec
+from fewjoules.codec import SparseUpdate
+from fewjoules.codec import positions as pos
+from fewjoules.codec.compressors import random_positions
+from fewjoules.codec.frame import CHECKSUM_BYTES
+from fewjoules.codec.select import top_k_with_feedback
+from fewjoules.codec.values import KINDS
+from fewjoules.codec.varint import varint
+from fewjoules.physics.radio import estimated_message_bits, position_bits
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
@@ -56,7 +56,7 @@ CLIENTS = 1000
 CLIENT_DELTA = 1000
 STACK = 100
 WARM_UP = 3
-DEFAULT_UPDATES = Path(tempfile.gettempdir()) / "fedjoule-updates.npz"
+DEFAULT_UPDATES = Path(tempfile.gettempdir()) / "fewjoules-updates.npz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +367,7 @@ def measure_aggregation(seed: int) -> Record:
 
 
 def measure_gpu_vector(size: int, delta: int, seed: int) -> Record:
-    from fedjoule.engine import compress
+    from fewjoules.engine import compress
 
     generator = torch.Generator(device="cuda").manual_seed(seed)
     update, saved = (torch.randn(size, device="cuda", generator=generator) for _ in range(2))
@@ -384,7 +384,7 @@ def measure_gpu_vector(size: int, delta: int, seed: int) -> Record:
 
 def measure_gpu_stack(seed: int) -> Record:
     """Clients with k from d/1000 to d/10; torch.topk takes the largest k for all."""
-    from fedjoule.engine import compress
+    from fewjoules.engine import compress
 
     generator = torch.Generator(device="cuda").manual_seed(seed)
     updates, saved = (torch.randn(STACK, LENET5, device="cuda", generator=generator) for _ in range(2))
@@ -528,7 +528,7 @@ def check_gpu(records: Sequence[Record], missing: str) -> list[Check]:
 def print_uniform(records: Sequence[Record]) -> None:
     print("\nUniform positions: bits of the positions alone over log2 C(d, k)")
     names = list(records[0]["rival_position_bits"])
-    header = ["d", "delta", "k", "blocks", "overhead", "bits each", "FedJoule", "excess", *names]
+    header = ["d", "delta", "k", "blocks", "overhead", "bits each", "FewJoules", "excess", *names]
     rows = [
         [
             *size_cells(r),
@@ -558,7 +558,7 @@ def print_messages(records: Sequence[Record]) -> None:
         ]
         for r in records
     ]
-    print_table(["d", "delta", "k", "bytes", "FedJoule", *names], rows)
+    print_table(["d", "delta", "k", "bytes", "FewJoules", *names], rows)
 
 
 def size_cells(record: Record) -> list[str]:
@@ -686,7 +686,7 @@ def about_run(options: argparse.Namespace, cores: int) -> Record:
 
 def print_run(about: Record) -> None:
     machine = about["machine"]
-    print(f"FedJoule codec: {about['command']}")
+    print(f"FewJoules codec: {about['command']}")
     print(f"{machine['processor']}, {machine['cores_used']} of {machine['cpu_count']} cores, {machine['platform']}")
     print(f"load average before the run {machine['load_average']:.2f}; others' work inflates the times")
     print(", ".join(f"{name} {version or 'missing'}" for name, version in about["packages"].items()))

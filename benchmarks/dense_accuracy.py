@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from report import git_commit, print_table, processor
 
-from fedjoule.datasets.load import load
-from fedjoule.datasets.partition import iid
-from fedjoule.engine.models import build
-from fedjoule.engine.streams import stream, stream_key
-from fedjoule.engine.train import train
+from fewjoules.datasets.load import load
+from fewjoules.datasets.partition import iid
+from fewjoules.engine.models import build
+from fewjoules.engine.streams import stream, stream_key
+from fewjoules.engine.train import train
 
 VARIANTS = {"dense": (1.0, True), "with memory": (100.0, True), "without memory": (100.0, False)}
 

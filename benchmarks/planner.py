@@ -28,9 +28,9 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # on vectors this short, waiting BLAS 
 import numpy as np
 from report import describe_run, duration, print_table
 
-import fedjoule as fj
-from fedjoule.arrays import FloatArray
-from fedjoule.planner import benders
+import fewjoules as fj
+from fewjoules.arrays import FloatArray
+from fewjoules.planner import benders
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -143,7 +143,7 @@ def timing_record(timing: Timing, optimum: Record) -> Record:
         "median_seconds": timing.median_seconds,
         "processor_seconds": timing.processor_seconds,
         "repeats": timing.repeats,
-        "times_fedjoule": timing.median_seconds / optimum["median_seconds"],
+        "times_fewjoules": timing.median_seconds / optimum["median_seconds"],
     }
 
 
@@ -358,7 +358,7 @@ def process_record(arguments: Sequence[str]) -> Record:
 
 def measure_command() -> Record:
     """The embedded scenario has 12 devices; an interpreter that only imports NumPy is the least it could cost."""
-    return process_record(["-m", "fedjoule", "plan"]) | {"floor": process_record(["-c", "import numpy"])}
+    return process_record(["-m", "fewjoules", "plan"]) | {"floor": process_record(["-c", "import numpy"])}
 
 
 # --- verdicts -----------------------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def check_twelve(small: Record) -> list[Check]:
         check_seconds("12 devices: at most 10 ms", planner["best_seconds"], planner["median_seconds"], 0.010),
         skip(faster, "SCIP is not installed")
         if scip is None
-        else check(faster, scip["times_fedjoule"] >= 100.0, scip_ratio(scip)),
+        else check(faster, scip["times_fewjoules"] >= 100.0, scip_ratio(scip)),
     ]
 
 
@@ -456,7 +456,7 @@ def check_command(command: Record) -> Check:
 
 
 def scip_ratio(scip: Record) -> str:
-    return f"{'at least ' if scip['status'] == 'timelimit' else ''}{scip['times_fedjoule']:,.0f} times"
+    return f"{'at least ' if scip['status'] == 'timelimit' else ''}{scip['times_fewjoules']:,.0f} times"
 
 
 def describe(planner: Record) -> str:
@@ -470,14 +470,14 @@ def describe(planner: Record) -> str:
 def small_rows(small: Record) -> list[list[str]]:
     planner, scip = small["planner"], small["scip"]
     own = [duration(planner["best_seconds"]), duration(planner["median_seconds"]), "1", str(planner["local_steps"])]
-    rows = [["FedJoule", *own, "0", f"{planner['certified_gap']:.1e}"]]
+    rows = [["FewJoules", *own, "0", f"{planner['certified_gap']:.1e}"]]
     for record in [scip, *small["others"]] if scip is not None else small["others"]:
         rows.append(
             [
                 record["solver"],
                 duration(record["best_seconds"]),
                 duration(record["median_seconds"]),
-                f"{'>= ' if record.get('status') == 'timelimit' else ''}{record['times_fedjoule']:,.1f}",
+                f"{'>= ' if record.get('status') == 'timelimit' else ''}{record['times_fewjoules']:,.1f}",
                 str(record.get("local_steps", "-")),
                 f"{record['excess_over_optimum']:+.1e}" if "excess_over_optimum" in record else "no plan",
                 f"{record['proved_gap']:.1e}" if "proved_gap" in record else "none",
@@ -489,14 +489,14 @@ def small_rows(small: Record) -> list[list[str]]:
 def print_small(small: Record) -> None:
     planner, scip = small["planner"], small["scip"]
     print(f"\n{planner['devices']} devices, K of the paper, H in 1..50: {describe(planner)}")
-    header = ["solver", "best", "median", "times FedJoule", "H", "energy over optimum", "proved gap"]
+    header = ["solver", "best", "median", "times FewJoules", "H", "energy over optimum", "proved gap"]
     print_table(header, small_rows(small))
     if scip is None:
         print("  SCIP is not installed (pip install pyscipopt): left out.")
     else:
         print(
             f"  SCIP: {scip['status']} after {scip['nodes']:,} nodes, primal {scip['primal_joules']:.9g} J, "
-            f"dual {scip['dual_joules']:.9g} J, own gap {scip['gap']:.1e}; FedJoule {planner['energy_joules']:.9g} J"
+            f"dual {scip['dual_joules']:.9g} J, own gap {scip['gap']:.1e}; FewJoules {planner['energy_joules']:.9g} J"
         )
     print(f"  SciPy: {STARTS} starts for each H end up to {small['others'][0]['spread_between_starts']:.1e} apart")
 
@@ -568,7 +568,7 @@ def about_run(options: argparse.Namespace, cores: int) -> Record:
 def run(options: argparse.Namespace, cores: int) -> Record:
     about = about_run(options, cores)
     machine, packages = about["machine"], about["packages"]
-    print(f"FedJoule planner: {about['command']}")
+    print(f"FewJoules planner: {about['command']}")
     print(f"{machine['processor']}, {cores} of {machine['cpu_count']} cores, {machine['platform']}")
     print(f"load average before the run {machine['load_average']:.2f}; others' work inflates the times")
     print(", ".join(f"{name} {version or 'missing'}" for name, version in packages.items()))

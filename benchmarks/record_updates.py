@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedjoule.codec import SparseUpdate, mean_of_updates
-from fedjoule.codec.select import top_k_with_feedback
+from fewjoules.codec import SparseUpdate, mean_of_updates
+from fewjoules.codec.select import top_k_with_feedback
 
-DEFAULT_OUT = Path(tempfile.gettempdir()) / "fedjoule-updates.npz"
+DEFAULT_OUT = Path(tempfile.gettempdir()) / "fewjoules-updates.npz"
 CLIENTS = 4
 RECORDED_CLIENT = 0
 LOCAL_STEPS = 5

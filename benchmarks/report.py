@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import fedjoule as fj
+import fewjoules as fj
 
 Record = dict[str, Any]
 
@@ -40,7 +40,7 @@ def describe_run(command: str, seed: int, cores: int, packages: Sequence[str], g
         },
         "packages": {
             "python": platform.python_version(),
-            "fedjoule": fj.__version__,
+            "fewjoules": fj.__version__,
             **{name: package_version(name) for name in packages},
         },
     }

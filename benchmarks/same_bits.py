@@ -13,13 +13,13 @@ import hashlib
 import numpy as np
 from report import git_commit
 
-from fedjoule.engine.experiment import Task, device_name, prepare
-from fedjoule.engine.options import PRECISIONS, TrainingOptions
-from fedjoule.engine.simulate import Simulator
-from fedjoule.engine.stack import cross_entropy
-from fedjoule.engine.train import choose_device
-from fedjoule.reproduce.embedded import embedded_scenario
-from fedjoule.reproduce.studies import LEVELS, STUDIES
+from fewjoules.engine.experiment import Task, device_name, prepare
+from fewjoules.engine.options import PRECISIONS, TrainingOptions
+from fewjoules.engine.simulate import Simulator
+from fewjoules.engine.stack import cross_entropy
+from fewjoules.engine.train import choose_device
+from fewjoules.reproduce.embedded import embedded_scenario
+from fewjoules.reproduce.studies import LEVELS, STUDIES
 
 KINDS = {
     "dense": (1, 1.0, {"compressor": "none"}),

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
-PACKAGE = "fedjoule"
+PACKAGE = "fewjoules"
 CLIENTS = 6
 SHAPE = (1, 8, 8)
 LEDGER = (

@@ -2,7 +2,7 @@
 
     python benchmarks/sharpness.py --data-dir DIR [--rounds 100 500 1120] [--learning-rate 0.1] [--seed 1]
 
-The run is that of `fedjoule reproduce fig2d` (dense SGD, 12 devices). At each of the rounds power iteration gives the
+The run is that of `fewjoules reproduce fig2d` (dense SGD, 12 devices). At each of the rounds power iteration gives the
 eigenvalue of largest size on batches of as many samples as all devices use in a step. Then the run goes on for a while
 to see whether it diverges.
 """
@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from report import describe_run, print_table
 
-from fedjoule.engine.experiment import Task, prepare, varied
-from fedjoule.engine.options import TrainingOptions
-from fedjoule.engine.simulate import Simulator
-from fedjoule.engine.stack import Layout, cross_entropy
-from fedjoule.reproduce.embedded import embedded_scenario
+from fewjoules.engine.experiment import Task, prepare, varied
+from fewjoules.engine.options import TrainingOptions
+from fewjoules.engine.simulate import Simulator
+from fewjoules.engine.stack import Layout, cross_entropy
+from fewjoules.reproduce.embedded import embedded_scenario
 
 BATCHES = 5
 ITERATIONS = 25

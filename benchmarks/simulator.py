@@ -26,7 +26,7 @@ from rivals.limits import work_of_step
 from rivals.task import SHAPES, Record, Task
 from rivals.turns import Contestant, ContestantError, Server
 
-OURS, STEPS, LOOP, LIMITS = "FedJoule", "its local steps", "loop", "limits"
+OURS, STEPS, LOOP, LIMITS = "FewJoules", "its local steps", "loop", "limits"
 MODULES = {OURS: "simulated", LOOP: "loop", "Flower": "flower", "pfl": "apple_pfl", LIMITS: "limits"}
 NEEDS = {"Flower": ("flwr", "ray"), "pfl": ("pfl",)}
 HIDDEN_WORK = ("Flower",)  # done in processes of Ray
@@ -50,7 +50,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A task with what is measured on it: all rivals at the first delta, the loop beside FedJoule on a CPU at each."""
+    """A task with what is measured on it: all rivals at the first delta, the loop beside FewJoules on a CPU at each."""
 
     task: Task
     deltas: tuple[float, ...]
@@ -155,7 +155,7 @@ def measure_group(plans: Sequence[Plan], pace: Pace) -> list[Record]:
 
 
 def measure(plan: Plan, delta: float, own: Contestant, rivals: Sequence[Contestant], pace: Pace) -> Record:
-    """Turns of FedJoule, of its local steps alone (on a GPU) and of rivals, over and over."""
+    """Turns of FewJoules, of its local steps alone (on a GPU) and of rivals, over and over."""
     entries = {OURS: (own, "rounds")}
     if plan.task.device == "cuda":
         entries[STEPS] = (own, "steps")
@@ -175,7 +175,7 @@ def measure(plan: Plan, delta: float, own: Contestant, rivals: Sequence[Contesta
         "round_seconds": seconds,
         "rounds_a_turn": rounds,
         "client_steps_per_second": {name: plan.task.client_steps / median for name, median in medians.items()},
-        "fedjoule_times": {name: median / medians[OURS] for name, median in medians.items()},
+        "fewjoules_times": {name: median / medians[OURS] for name, median in medians.items()},
         "compression_and_ledger": medians[OURS] / medians[STEPS] - 1.0 if STEPS in medians else None,
     }
 
@@ -247,12 +247,12 @@ def print_speeds(plan: Plan, records: Sequence[Record]) -> None:
     rows = []
     for record in records:
         for name, speed in record["client_steps_per_second"].items():
-            times = record["fedjoule_times"][name]
+            times = record["fewjoules_times"][name]
             rounds = len(record["round_seconds"][name]) * record["rounds_a_turn"][name]
             rows.append(
                 [f"{record['delta']:g}", name, f"{speed:,.0f}", duration(1 / speed), f"{times:.2f}", f"{rounds}"]
             )
-    header = ["delta", "contestant", "client-steps/s", "a client-step", "FedJoule over it", "rounds"]
+    header = ["delta", "contestant", "client-steps/s", "a client-step", "FewJoules over it", "rounds"]
     print_table(header, rows, text_columns=2)
     others = max(record["others_cores"] for record in records)
     note = f"  cores that other processes kept busy meanwhile: {others:.2f}"
@@ -304,7 +304,7 @@ def check_processor(records: Sequence[Record]) -> list[Check]:
     for clients in CLIENTS:
         requirement = f"LeNet5 on two cores, {clients} clients: at least {CPU_TIMES_LOOP} times the loop"
         record = found_record(records, "lenet5", clients, "float32")
-        times = None if record is None else record["fedjoule_times"].get(LOOP)
+        times = None if record is None else record["fewjoules_times"].get(LOOP)
         if record is not None and times is not None and record["others_cores"] > OTHERS_LIMIT:
             busy = f"{times:.2f} times while other processes kept {record['others_cores']:.2f} cores busy"
             checks.append(Check(requirement, "skip", busy))
@@ -363,7 +363,7 @@ def about_run(options: argparse.Namespace, device: str, cores: int) -> Record:
 
 def print_run(about: Record) -> None:
     machine = about["machine"]
-    print(f"FedJoule simulator: {about['command']}")
+    print(f"FewJoules simulator: {about['command']}")
     print(f"commit {about['git_commit']}, seed {about['seed']}, {about['started']}")
     print(f"{machine['processor']}, {machine['cores_used']} of {machine['cpu_count']} cores, {machine['platform']}")
     print(f"GPU: {machine['gpu'] or 'not used'}; load average before the run {machine['load_average']:.2f}")

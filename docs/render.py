@@ -19,8 +19,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjoule.reproduce.claims import Claim, claims_markdown
-from fedjoule.reproduce.table import Table
+from fewjoules.reproduce.claims import Claim, claims_markdown
+from fewjoules.reproduce.table import Table
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results" / "reproduction"

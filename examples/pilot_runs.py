@@ -1,7 +1,7 @@
-"""Pilot runs for ``fedjoule calibrate rounds``: how many rounds a scenario's task takes at each sparsity and H.
+"""Pilot runs for ``fewjoules calibrate rounds``: how many rounds a scenario's task takes at each sparsity and H.
 
     python examples/pilot_runs.py SCENARIO.toml pilot-runs.csv
-    fedjoule calibrate rounds pilot-runs.csv
+    fewjoules calibrate rounds pilot-runs.csv
 
 Every device has the same sparsity in a pilot run. Runs that do not reach the target are left out, and said so. For a
 cheaper grid lower training.target_accuracy first: the shape of the law matters, and tau scales with the target.
@@ -12,15 +12,15 @@ import sys
 
 import numpy as np
 
-from fedjoule.engine.experiment import options_for, prepare
-from fedjoule.engine.loop import TARGET, TrainingLoop
-from fedjoule.engine.simulate import Simulator
-from fedjoule.engine.stack import cross_entropy
-from fedjoule.engine.train import choose_device
-from fedjoule.ledger.log import RowLog
-from fedjoule.ledger.schema import LEDGER, METRICS
-from fedjoule.planner.schemes import unified
-from fedjoule.scenario import Scenario
+from fewjoules.engine.experiment import options_for, prepare
+from fewjoules.engine.loop import TARGET, TrainingLoop
+from fewjoules.engine.simulate import Simulator
+from fewjoules.engine.stack import cross_entropy
+from fewjoules.engine.train import choose_device
+from fewjoules.ledger.log import RowLog
+from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.planner.schemes import unified
+from fewjoules.scenario import Scenario
 
 SPARSITIES = (1.0, 5.0, 20.0, 100.0, 400.0)
 LOCAL_STEPS = (1, 2, 5, 10, 20)

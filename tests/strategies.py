@@ -8,7 +8,7 @@ drowns the other, every sparsity ends at a limit and there is little to plan.
 import numpy as np
 from hypothesis import strategies as st
 
-import fedjoule as fj
+import fewjoules as fj
 
 
 def magnitudes(low, high):

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fedjoule
+import fewjoules
 
-SOURCE = Path(fedjoule.__file__).parent
+SOURCE = Path(fewjoules.__file__).parent
 SHARED = {"arrays", "errors", "files", "measurements"}
 ALLOWED = {
     "physics": set(),
@@ -50,11 +50,11 @@ def area(path: Path) -> str:
 def imported_areas(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fedjoule":
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fewjoules":
             parts = node.module.split(".")
             found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("fedjoule.")}
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("fewjoules.")}
     return {"__init__" if name == "__version__" else name for name in found}
 
 
@@ -86,21 +86,21 @@ def modules_after(statement: str) -> set[str]:
 
 def test_importing_the_package_stays_light():
     heavy = {"torch", "matplotlib", "pydantic", "rich", "typer", "scipy", "numba", "plotly", "pyarrow"}
-    assert modules_after("import fedjoule").isdisjoint(heavy)
+    assert modules_after("import fewjoules").isdisjoint(heavy)
 
 
 def test_the_command_line_loads_no_plotting_and_no_compiler():
-    assert modules_after("import fedjoule.cli").isdisjoint({"torch", "matplotlib", "numba", "plotly", "pyarrow"})
+    assert modules_after("import fewjoules.cli").isdisjoint({"torch", "matplotlib", "numba", "plotly", "pyarrow"})
 
 
 def test_the_public_names_are_these():
-    assert sorted(fedjoule.__all__) == [
+    assert sorted(fewjoules.__all__) == [
         "BoundRounds",
         "ControlProblem",
         "CorruptPayloadError",
         "DivergedError",
-        "FedJouleError",
-        "FedJouleWarning",
+        "FewJoulesError",
+        "FewJoulesWarning",
         "Fleet",
         "InfeasiblePlanError",
         "InvalidInputError",
@@ -116,5 +116,5 @@ def test_the_public_names_are_these():
         "solve",
         "train",
     ]
-    for name in fedjoule.__all__:
-        assert getattr(fedjoule, name) is not None
+    for name in fewjoules.__all__:
+        assert getattr(fewjoules, name) is not None

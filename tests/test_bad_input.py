@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from fedjoule.cli import app
+from fewjoules.cli import app
 
 SCENARIO = """\
 version = 1
@@ -78,10 +78,10 @@ def run(*arguments: str | Path) -> Refusal:
 
 
 def run_program(*arguments: str | Path, memory_bytes: int = 0) -> Refusal:
-    """Run `python -m fedjoule` in a process of its own, which may be kept from taking more memory."""
+    """Run `python -m fewjoules` in a process of its own, which may be kept from taking more memory."""
     limit = f"resource.setrlimit(resource.RLIMIT_AS, ({memory_bytes}, {memory_bytes})); " if memory_bytes else ""
-    start = f"import resource, runpy; {limit}runpy.run_module('fedjoule', run_name='__main__', alter_sys=True)"
-    how = ["-c", start] if memory_bytes else ["-m", "fedjoule"]
+    start = f"import resource, runpy; {limit}runpy.run_module('fewjoules', run_name='__main__', alter_sys=True)"
+    how = ["-c", start] if memory_bytes else ["-m", "fewjoules"]
     command = [sys.executable, *how, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return Refusal(done.returncode, done.stdout, done.stderr)

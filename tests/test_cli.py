@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import fedjoule as fj
-from fedjoule.cli import app
+import fewjoules as fj
+from fewjoules.cli import app
 
 SCENARIO = """\
 version = 1
@@ -95,7 +95,7 @@ def run(*arguments: str | Path) -> str:
 
 
 def run_program(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedjoule", *map(str, arguments)]
+    command = [sys.executable, "-m", "fewjoules", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -462,7 +462,7 @@ def test_without_a_scenario_the_embedded_one_is_planned():
 
 def test_help_shows_an_example():
     text = run("plan", "--help")
-    assert re.search(r"fedjoule plan \S+\.toml", text)
+    assert re.search(r"fewjoules plan \S+\.toml", text)
     assert all(option in text for option in ["--scheme", "--solver", "--json", "--plot"])
 
 

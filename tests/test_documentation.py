@@ -12,16 +12,16 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
-import fedjoule as fj
-from fedjoule.cli import app
-from fedjoule.convergence.fit import ROUNDS_COLUMNS, PilotRuns, fit_power_law_rounds
-from fedjoule.datasets.load import DATASETS
-from fedjoule.engine.models import build, parameter_count
-from fedjoule.engine.options import CHOICES, TrainingOptions
-from fedjoule.physics.gpu import GPU_COLUMNS
-from fedjoule.planner import benders
-from fedjoule.scenario import ARCHITECTURES, STATISTICS, Scenario
-from fedjoule.schema.tables import TABLES
+import fewjoules as fj
+from fewjoules.cli import app
+from fewjoules.convergence.fit import ROUNDS_COLUMNS, PilotRuns, fit_power_law_rounds
+from fewjoules.datasets.load import DATASETS
+from fewjoules.engine.models import build, parameter_count
+from fewjoules.engine.options import CHOICES, TrainingOptions
+from fewjoules.physics.gpu import GPU_COLUMNS
+from fewjoules.planner import benders
+from fewjoules.scenario import ARCHITECTURES, STATISTICS, Scenario
+from fewjoules.schema.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

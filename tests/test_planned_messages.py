@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import fedjoule as fj
-from fedjoule.engine.models import build
+import fewjoules as fj
+from fewjoules.engine.models import build
 from tests.test_bad_input import run, write
 
 SCENARIO = """

@@ -1,4 +1,4 @@
-"""``fedjoule reproduce``: what it refuses, what it writes, and how it goes on."""
+"""``fewjoules reproduce``: what it refuses, what it writes, and how it goes on."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedjoule.reproduce.claims import read_claims
-from fedjoule.reproduce.studies import STUDIES
+from fewjoules.reproduce.claims import read_claims
+from fewjoules.reproduce.studies import STUDIES
 from tests.reproduce.test_lab import _one_thread  # noqa: F401 - a fixture of all tests here
 from tests.reproduce.test_results import SCALE, Pretended, carried_out, remove, seeds
 from tests.reproduce.test_results import _small as small_studies  # noqa: F401 - likewise
@@ -90,7 +90,7 @@ def test_a_damaged_record_is_refused_by_name(tmp_path):
 def fig1b(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fig1b") / "a" / "new one"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["/bin/fedjoule", "reproduce", "fig1b", "--out", "a/new one"])
+        patch.setattr(sys, "argv", ["/bin/fewjoules", "reproduce", "fig1b", "--out", "a/new one"])
         done = reproduce("fig1b", "--quick", "--out", folder)
     assert done.exit_code == 0, done.stderr
     return folder, done
@@ -126,7 +126,7 @@ def test_what_has_no_quick_form_is_said_to_be_left_out(tmp_path):
 def test_a_diary_begins_with_command_commit_and_machine(fig1b):
     (line,) = diary_of(fig1b[0])
     assert line["begun"] is True
-    assert line["command"] == "fedjoule reproduce fig1b --out 'a/new one'"
+    assert line["command"] == "fewjoules reproduce fig1b --out 'a/new one'"
     assert line["machine"].keys() == {"platform", "cores", "gpu"}
     assert line["machine"]["cores"] == os.cpu_count()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", line["time"])
@@ -236,7 +236,7 @@ def test_help_teaches():
         assert word in text
     for option in ("--quick", "--out", "--runs", "--no-train", "--processes", "--data-dir", "--device"):
         assert option in text
-    assert "fedjoule reproduce --quick" in text
+    assert "fewjoules reproduce --quick" in text
     assert "goes on where it was" in text
 
 
@@ -245,7 +245,7 @@ def test_help_teaches():
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_interrupted_reproduction_keeps_its_trainings_ends_its_processes_and_says_how_to_go_on(tmp_path, processes):
-    out, script = tmp_path / "out", "import sys; from fedjoule.cli import main; sys.exit(main())"
+    out, script = tmp_path / "out", "import sys; from fewjoules.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", script, "reproduce", "fig2c", "--quick", "--device", "cpu"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
@@ -276,7 +276,7 @@ def test_an_interrupted_reproduction_keeps_its_trainings_ends_its_processes_and_
 
 
 def test_processes_do_not_outlive_a_parent_that_is_killed(tmp_path):
-    out, script = tmp_path / "out", "import sys; from fedjoule.cli import main; sys.exit(main())"
+    out, script = tmp_path / "out", "import sys; from fewjoules.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", script, "reproduce", "fig2c", "--quick", "--device", "cpu", "--processes", "2"]
     with subprocess.Popen(
         [*command, "--out", str(out)], stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}

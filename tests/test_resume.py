@@ -3,7 +3,7 @@
 Kills come in two kinds. Real ones: SIGKILL after random delays. And exhaustive ones: one run is recorded before every
 operation on its folder, each recorded state is what a kill at that moment would have left, and each is resumed.
 
-Run as a program this module is a server that forks ready-made ``fedjoule`` processes, since importing takes seconds.
+Run as a program this module is a server that forks ready-made ``fewjoules`` processes, since importing takes seconds.
 """
 
 import json
@@ -24,9 +24,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from fedjoule.cli import main
-from fedjoule.engine.folder import is_finished
-from fedjoule.engine.sampling import draw_batches
+from fewjoules.cli import main
+from fewjoules.engine.folder import is_finished
+from fewjoules.engine.sampling import draw_batches
 from tests.datasets.files import write_mnist
 from tests.test_bad_input import assert_refused, run, write
 from tests.test_training_cli import TABLES, contents, summary_of
@@ -75,7 +75,7 @@ def carry_out(request):
         os.dup2(os.open(Path(request["logs"], name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     if request["file_bytes"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_bytes"], resource.RLIM_INFINITY))
-    sys.argv = ["fedjoule", *request["arguments"]]
+    sys.argv = ["fewjoules", *request["arguments"]]
     code = 0
     try:
         main()
@@ -101,7 +101,7 @@ def exit_code_of(child, request):
 
 
 class Program:
-    """``fedjoule`` in processes of their own."""
+    """``fewjoules`` in processes of their own."""
 
     def __init__(self, logs):
         self.logs = logs
@@ -243,7 +243,7 @@ class Wreck:
         """The round in the header of a checkpoint: a length in 8 bytes, then JSON."""
         data = state[CHECKPOINT]
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        return json.loads(header["__metadata__"]["fedjoule"])["round"]
+        return json.loads(header["__metadata__"]["fewjoules"])["round"]
 
 
 def restore(state, folder):
@@ -356,7 +356,7 @@ def test_ctrl_c_says_how_to_go_on_and_changes_no_byte(presses, program, tmp_path
     if presses == 1:
         last = program.stderr.splitlines()[-1]
         assert re.fullmatch(
-            rf"stopped after round \d+; go on with: fedjoule train --resume {re.escape(str(folder))}", last
+            rf"stopped after round \d+; go on with: fewjoules train --resume {re.escape(str(folder))}", last
         )
     assert run("train", "--resume", folder).exit_code == 0
     assert run("train", scenario, "--device", "cpu", "--out", tmp_path / "whole").exit_code == 0
@@ -368,7 +368,7 @@ def test_ctrl_c_during_a_comparison_says_how_to_go_on(program, tmp_path):
     began = {"signals": [signal.SIGINT], "appears": folder / "dense" / CHECKPOINT}
     options = ["--schemes", "dense,unified", *EVERY_ROUND]
     assert program("compare", scenario, "--out", folder, *options, **began) == 130, program.stderr
-    assert program.stderr.splitlines()[-1].endswith(f"go on with: fedjoule compare --resume {folder}")
+    assert program.stderr.splitlines()[-1].endswith(f"go on with: fewjoules compare --resume {folder}")
     assert not (folder / "comparison.json").exists()
     assert run("compare", "--resume", folder).exit_code == 0
     assert run("compare", scenario, *options, "--out", tmp_path / "whole").exit_code == 0
@@ -447,15 +447,15 @@ def test_a_run_that_diverges_at_once_leaves_no_checkpoint_and_no_results(tmp_pat
 
 def header_of(checkpoint):
     with safe_open(checkpoint, framework="pt") as file:
-        return json.loads(file.metadata()["fedjoule"])
+        return json.loads(file.metadata()["fewjoules"])
 
 
 def edit_header(checkpoint, change):
     with safe_open(checkpoint, framework="pt") as file:
-        header = json.loads(file.metadata()["fedjoule"])
+        header = json.loads(file.metadata()["fewjoules"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     change(header)
-    save_file(tensors, checkpoint, {"fedjoule": json.dumps(header)})
+    save_file(tensors, checkpoint, {"fewjoules": json.dumps(header)})
 
 
 def cut(path, size):
@@ -492,7 +492,7 @@ def refused(folder, *says, scenario=(), command="train"):
         pytest.param(lambda path: path.write_bytes(b"not a checkpoint " * 100), id="text"),
         pytest.param(lambda path: path.write_bytes(path.read_bytes() + b"\0"), id="a byte more"),
         pytest.param(lambda path: save_file({"weights": torch.zeros(3)}, path), id="another program's"),
-        pytest.param(lambda path: save_file({"weights": torch.zeros(3)}, path, {"fedjoule": "no"}), id="no JSON"),
+        pytest.param(lambda path: save_file({"weights": torch.zeros(3)}, path, {"fewjoules": "no"}), id="no JSON"),
     ],
 )
 def test_a_file_that_is_no_checkpoint_is_refused(spoil, stopped):
@@ -501,7 +501,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(spoil, stopped):
 
 
 @pytest.mark.parametrize(
-    "key", ["fedjoule version", "torch version", "numpy version", "device", "architecture", "path"]
+    "key", ["fewjoules version", "torch version", "numpy version", "device", "architecture", "path"]
 )
 def test_a_checkpoint_of_other_circumstances_is_refused_and_the_difference_named(key, stopped):
     here = header_of(stopped / CHECKPOINT)["identity"][key]
@@ -619,7 +619,7 @@ def test_a_file_is_no_run(tmp_path):
 
 
 def test_a_run_of_train_is_not_resumed_by_compare(stopped):
-    refused(stopped, "fedjoule train", "compare --resume", command="compare")
+    refused(stopped, "fewjoules train", "compare --resume", command="compare")
 
 
 @pytest.mark.parametrize(

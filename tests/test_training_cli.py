@@ -1,4 +1,4 @@
-"""``fedjoule train`` and ``fedjoule compare``: the folder they leave, why they stop, and what they refuse.
+"""``fewjoules train`` and ``fewjoules compare``: the folder they leave, why they stop, and what they refuse.
 
 tests/test_training_scenario.py has the bad scenario files, tests/test_resume.py kills and resumes.
 """
@@ -16,14 +16,14 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from fedjoule.cli import app
-from fedjoule.datasets.load import load
-from fedjoule.engine import models
-from fedjoule.ledger.parquet import read_table
-from fedjoule.ledger.schema import LEDGER, METRICS
-from fedjoule.planner.plan import Plan
-from fedjoule.planner.schemes import SCHEMES
-from fedjoule.scenario import Scenario
+from fewjoules.cli import app
+from fewjoules.datasets.load import load
+from fewjoules.engine import models
+from fewjoules.ledger.parquet import read_table
+from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.planner.plan import Plan
+from fewjoules.planner.schemes import SCHEMES
+from fewjoules.scenario import Scenario
 from tests.datasets.files import write_mnist
 from tests.reports.test_page import Reader
 from tests.test_bad_input import assert_refused, run, write
@@ -236,7 +236,7 @@ def test_a_plan_that_is_given_is_trained(tmp_path):
 def test_the_default_folder_is_named_after_the_scheme(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("train", write(tmp_path, SCENARIO), "--scheme", "dense").exit_code == 0
-    assert summary_of(tmp_path / "fedjoule-train-dense")["scheme"] == "dense"
+    assert summary_of(tmp_path / "fewjoules-train-dense")["scheme"] == "dense"
 
 
 def test_plots_are_saved_when_asked_for(tmp_path):
@@ -579,7 +579,7 @@ def test_a_file_of_the_user_is_never_replaced(tmp_path, name):
     ids=["allocator", "runtime", "cublas"],
 )
 def test_a_gpu_that_is_full_is_one_sentence(tmp_path, monkeypatch, failure):
-    from fedjoule.engine.simulate import Simulator
+    from fewjoules.engine.simulate import Simulator
 
     def full(*_given, **_more):
         raise failure
@@ -592,7 +592,7 @@ def test_a_gpu_that_is_full_is_one_sentence(tmp_path, monkeypatch, failure):
 
 
 def test_another_failure_of_torch_is_not_taken_for_it(tmp_path, monkeypatch):
-    from fedjoule.engine.simulate import Simulator
+    from fewjoules.engine.simulate import Simulator
 
     def broken(*_given, **_more):
         raise RuntimeError("shapes do not match")

@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from fedjoule.schema.training import TrainingTable
+from fewjoules.schema.training import TrainingTable
 from tests.test_bad_input import assert_refused, run, spoiled, write
 
 SCENARIO = """\

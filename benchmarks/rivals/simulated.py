@@ -1,4 +1,4 @@
-"""FedJoule's simulator in the loop of ``fedjoule train``, with messages, ledger and metrics; nothing is left out."""
+"""FewJoules's simulator in the loop of ``fewjoules train``, with messages, ledger and metrics; nothing is left out."""
 
 import time
 from unittest import mock
@@ -6,14 +6,14 @@ from unittest import mock
 import numpy as np
 import torch
 
-from fedjoule.engine.local import Samples
-from fedjoule.engine.loop import TrainingLoop
-from fedjoule.engine.options import MAX_ROUNDS, TrainingOptions
-from fedjoule.engine.simulate import Federation, Simulator
-from fedjoule.engine.stack import cross_entropy
-from fedjoule.ledger.log import RowLog
-from fedjoule.ledger.schema import LEDGER, METRICS
-from fedjoule.physics.fleet import Fleet
+from fewjoules.engine.local import Samples
+from fewjoules.engine.loop import TrainingLoop
+from fewjoules.engine.options import MAX_ROUNDS, TrainingOptions
+from fewjoules.engine.simulate import Federation, Simulator
+from fewjoules.engine.stack import cross_entropy
+from fewjoules.ledger.log import RowLog
+from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.physics.fleet import Fleet
 from rivals.task import BATCH, CLIENT_SAMPLES, LEARNING_RATE, LOCAL_STEPS, Record, Serve, Task, new_model, samples
 
 

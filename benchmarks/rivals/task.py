@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedjoule.engine.models import build
+from fewjoules.engine.models import build
 
 LOCAL_STEPS = 5
 BATCH = 32

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from fedjoule import codec
+from fewjoules import codec
 
 KINDS = ["float32", "float16", "bfloat16", "int8", "qsgd", "ternary"]
 LARGEST_SIZE = 2**28  # what `decode` allows unless told otherwise

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule import codec
-from fedjoule.errors import InvalidInputError
+from fewjoules import codec
+from fewjoules.errors import InvalidInputError
 
 
 def random_update(rng, size, count):

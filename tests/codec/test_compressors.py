@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule import codec
-from fedjoule.codec import compressors
-from fedjoule.codec.values import quantised
-from fedjoule.errors import InvalidInputError
+from fewjoules import codec
+from fewjoules.codec import compressors
+from fewjoules.codec.values import quantised
+from fewjoules.errors import InvalidInputError
 from tests.codec.strategies import KINDS, seeded
 from tests.reference import codec as literal
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedjoule import codec
-from fedjoule.codec.sizes import dense_float32_sizes, dense_qsgd_sizes
-from fedjoule.codec.values import KINDS as KIND_CODES
-from fedjoule.codec.values import quantised, split
-from fedjoule.errors import CorruptPayloadError, InvalidInputError
+from fewjoules import codec
+from fewjoules.codec.sizes import dense_float32_sizes, dense_qsgd_sizes
+from fewjoules.codec.values import KINDS as KIND_CODES
+from fewjoules.codec.values import quantised, split
+from fewjoules.errors import CorruptPayloadError, InvalidInputError
 from tests.codec.strategies import (
     KINDS,
     bit_patterns,

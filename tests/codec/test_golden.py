@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fedjoule import codec
+from fewjoules import codec
 from tests.reference import codec as literal
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"

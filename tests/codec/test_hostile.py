@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule import codec
-from fedjoule.errors import CorruptPayloadError
+from fewjoules import codec
+from fewjoules.errors import CorruptPayloadError
 from tests.codec.strategies import KINDS, moderate_updates, uniform_positions
 from tests.reference.codec import RefusedError, gap_steps, plain_steps, sealed, varint, write_stream
 from tests.reference.codec import decode as literal_decode
@@ -449,8 +449,8 @@ def test_short_messages_within_the_limit_take_bounded_memory_and_time():
     """In a process of its own that the system stops at 24 times the limit, in entries of 12 bytes."""
     script = """
         import resource, time
-        from fedjoule import codec
-        from fedjoule.errors import CorruptPayloadError
+        from fewjoules import codec
+        from fewjoules.errors import CorruptPayloadError
         from tests.codec.test_hostile import SAMPLES, bombs
 
         for payload in [*SAMPLES, *bombs(2**8)]:  # compiles what there is to compile

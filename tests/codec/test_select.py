@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.codec.select import top_k_of_clients, top_k_with_feedback
-from fedjoule.errors import InvalidInputError
+from fewjoules.codec.select import top_k_of_clients, top_k_with_feedback
+from fewjoules.errors import InvalidInputError
 from tests.codec.strategies import bit_patterns, seeded
 from tests.reference import codec as literal
 

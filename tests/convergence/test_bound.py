@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from fedjoule.convergence.bound import LearningConstants, corollary_terms, gradient_norm_bound, required_steps
-from fedjoule.errors import InvalidInputError
+from fewjoules.convergence.bound import LearningConstants, corollary_terms, gradient_norm_bound, required_steps
+from fewjoules.errors import InvalidInputError
 
 
 @st.composite

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.convergence.fit import PilotRuns, fit_paper_rounds, fit_power_law_rounds
-from fedjoule.convergence.rounds import PaperRounds, PowerLawRounds
-from fedjoule.errors import InvalidInputError
+from fewjoules.convergence.fit import PilotRuns, fit_paper_rounds, fit_power_law_rounds
+from fewjoules.convergence.rounds import PaperRounds, PowerLawRounds
+from fewjoules.errors import InvalidInputError
 
 MEASURED = Path(__file__).parents[2] / "examples" / "pilot-runs.csv"
 SPARSITY, STEPS = (grid.ravel() for grid in np.meshgrid([1.0, 5.0, 20.0, 100.0, 1000.0], [1.0, 2.0, 5.0, 20.0]))

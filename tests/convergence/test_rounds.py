@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedjoule import BoundRounds, InvalidInputError, PaperRounds, PowerLawRounds
+from fewjoules import BoundRounds, InvalidInputError, PaperRounds, PowerLawRounds
 
 MODELS = {
     "paper": PaperRounds(alpha=1e-4, beta=100.0),

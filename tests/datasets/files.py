@@ -6,7 +6,7 @@ import tarfile
 
 import numpy as np
 
-from fedjoule.datasets import cifar10
+from fewjoules.datasets import cifar10
 
 
 def idx_bytes(array, kind=0x08):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedjoule.datasets.dataset import Dataset
-from fedjoule.errors import InvalidInputError
+from fewjoules.datasets.dataset import Dataset
+from fewjoules.errors import InvalidInputError
 
 
 def small(seed=0, channels=2, **changes):
@@ -87,9 +87,9 @@ def test_test_images_are_scaled_by_the_training_images():
 
 
 def test_the_statistics_cross_blocks_of_images(monkeypatch):
-    monkeypatch.setattr("fedjoule.datasets.dataset._BLOCK", 4)
+    monkeypatch.setattr("fewjoules.datasets.dataset._BLOCK", 4)
     blocks = small().normalised(small().train_images)
-    monkeypatch.setattr("fedjoule.datasets.dataset._BLOCK", 100)
+    monkeypatch.setattr("fewjoules.datasets.dataset._BLOCK", 100)
     np.testing.assert_array_equal(blocks, small().normalised(small().train_images))
 
 

@@ -6,10 +6,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fedjoule.datasets.download import download
-from fedjoule.datasets.fetch import locate
-from fedjoule.datasets.sources import RemoteFile
-from fedjoule.errors import InvalidInputError
+from fewjoules.datasets.download import download
+from fewjoules.datasets.fetch import locate
+from fewjoules.datasets.sources import RemoteFile
+from fewjoules.errors import InvalidInputError
 
 BODY = bytes(range(256)) * 4096  # several chunks
 OTHER = BODY[::-1]
@@ -152,7 +152,7 @@ def test_a_failed_download_keeps_the_file_that_was_there(remote, tmp_path):
 
 
 def test_the_store_downloads_what_it_lacks_once(remote, server, tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDJOULE_DATA", str(tmp_path))
+    monkeypatch.setenv("FEWJOULES_DATA", str(tmp_path))
     sources = {"set": (remote("a"), remote("b"))}
     seen = []
     found = locate("set", sources=sources, progress=lambda done, total: seen.append((done, total)))
@@ -165,7 +165,7 @@ def test_the_store_downloads_what_it_lacks_once(remote, server, tmp_path, monkey
 
 
 def test_a_failed_download_says_what_is_missing_and_why(remote, tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDJOULE_DATA", str(tmp_path))
+    monkeypatch.setenv("FEWJOULES_DATA", str(tmp_path))
     with pytest.raises(InvalidInputError, match=r"absent of set is missing: looked in .*--data-dir.*status 404"):
         locate("set", sources={"set": (remote("absent"),)})
 

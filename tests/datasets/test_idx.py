@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedjoule.datasets import idx
-from fedjoule.errors import InvalidInputError
+from fewjoules.datasets import idx
+from fewjoules.errors import InvalidInputError
 from tests.datasets.files import idx_bytes, write_idx
 
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, max_side=5)

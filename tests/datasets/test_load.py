@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.datasets import fetch
-from fedjoule.datasets.load import DATASETS, load
-from fedjoule.datasets.sources import SOURCES
-from fedjoule.errors import InvalidInputError
+from fewjoules.datasets import fetch
+from fewjoules.datasets.load import DATASETS, load
+from fewjoules.datasets.sources import SOURCES
+from fewjoules.errors import InvalidInputError
 from tests.datasets.files import cifar10_files, write_archive, write_folder, write_mnist, write_writers
 
 
@@ -172,18 +172,18 @@ def test_an_unknown_name_lists_the_known_ones(name):
 
 
 def test_the_store_follows_the_environment(monkeypatch, tmp_path):
-    monkeypatch.delenv("FEDJOULE_DATA", raising=False)
+    monkeypatch.delenv("FEWJOULES_DATA", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert fetch.store() == tmp_path / ".cache" / "fedjoule"
+    assert fetch.store() == tmp_path / ".cache" / "fewjoules"
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert fetch.store() == Path("/caches/fedjoule")
-    monkeypatch.setenv("FEDJOULE_DATA", "/data")
+    assert fetch.store() == Path("/caches/fewjoules")
+    monkeypatch.setenv("FEWJOULES_DATA", "/data")
     assert fetch.store() == Path("/data")
 
 
 def test_data_in_the_store_needs_no_network(monkeypatch, tmp_path):
-    monkeypatch.setenv("FEDJOULE_DATA", str(tmp_path))
+    monkeypatch.setenv("FEWJOULES_DATA", str(tmp_path))
     write_mnist(tmp_path / "mnist")
     assert load("mnist").name == "mnist"
 

@@ -6,8 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedjoule.datasets import partition
-from fedjoule.errors import InvalidInputError
+from fewjoules.datasets import partition
+from fewjoules.errors import InvalidInputError
 
 LABELS = hnp.arrays(np.int64, st.integers(1, 120), elements=st.integers(0, 6))
 CLIENTS = st.integers(1, 40)

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-import fedjoule as fj
-from fedjoule.engine.local import Samples
-from fedjoule.engine.options import TrainingOptions
-from fedjoule.engine.simulate import Federation, Simulator
-from fedjoule.engine.stack import cross_entropy
-from fedjoule.errors import InvalidInputError
-from fedjoule.physics.fading import Fading
+import fewjoules as fj
+from fewjoules.engine.local import Samples
+from fewjoules.engine.options import TrainingOptions
+from fewjoules.engine.simulate import Federation, Simulator
+from fewjoules.engine.stack import cross_entropy
+from fewjoules.errors import InvalidInputError
+from fewjoules.physics.fading import Fading
 from tests.reference import training as reference
 
 SIZES = [5, 3, 6, 4]

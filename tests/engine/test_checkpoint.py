@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from fedjoule.engine.checkpoint import load_checkpoint, save_checkpoint, save_tensors
-from fedjoule.engine.local import Samples
-from fedjoule.engine.loop import TrainingLoop
-from fedjoule.engine.options import TrainingOptions
-from fedjoule.engine.simulate import Federation, Simulator
-from fedjoule.engine.stack import cross_entropy
-from fedjoule.errors import InvalidInputError
-from fedjoule.ledger.log import RowLog
-from fedjoule.ledger.schema import LEDGER, METRICS
-from fedjoule.physics.fleet import Fleet
+from fewjoules.engine.checkpoint import load_checkpoint, save_checkpoint, save_tensors
+from fewjoules.engine.local import Samples
+from fewjoules.engine.loop import TrainingLoop
+from fewjoules.engine.options import TrainingOptions
+from fewjoules.engine.simulate import Federation, Simulator
+from fewjoules.engine.stack import cross_entropy
+from fewjoules.errors import InvalidInputError
+from fewjoules.ledger.log import RowLog
+from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.physics.fleet import Fleet
 
 CPU = torch.device("cpu")
 IDENTITY = {
-    "fedjoule version": "1.2.3",
+    "fewjoules version": "1.2.3",
     "data": "abc",
     "fleet": {"joules_per_bit": [0.1, 0.2]},
     "training": {"seed": 7},
@@ -92,13 +92,13 @@ def fresh():
 
 def header_of(path):
     with safe_open(path, framework="pt") as file:
-        return json.loads(file.metadata()["fedjoule"])
+        return json.loads(file.metadata()["fewjoules"])
 
 
 def rewrite(path, header=None, **tensors):
     """The same file with another header or other tensors; None takes a tensor out."""
     kept = {name: tensor for name, tensor in (load_file(path) | tensors).items() if tensor is not None}
-    save_file(kept, path, {"fedjoule": json.dumps(header_of(path) if header is None else header)})
+    save_file(kept, path, {"fewjoules": json.dumps(header_of(path) if header is None else header)})
 
 
 def assert_refused(path, *says, identity=IDENTITY):
@@ -167,7 +167,7 @@ def test_the_same_state_gives_the_same_bytes(loop, saved, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"fedjoule version": "1.2.4"}, "fedjoule version was '1.2.3', and is '1.2.4' now"),
+        ({"fewjoules version": "1.2.4"}, "fewjoules version was '1.2.3', and is '1.2.4' now"),
         ({"data": "abd"}, "data was 'abc', and is 'abd' now"),
         ({"fleet": {"joules_per_bit": [0.1, 0.3]}}, "fleet.joules_per_bit was [0.1, 0.2], and is [0.1, 0.3] now"),
         ({"fleet": {"joules_per_bit": None}}, "fleet.joules_per_bit was [0.1, 0.2], and is None now"),
@@ -237,7 +237,7 @@ def test_a_checkpoint_that_lacks_a_key_is_refused(key, saved):
 
 @pytest.mark.parametrize("header", [[], 3, None, "text"])
 def test_a_header_that_is_no_table_is_refused(header, saved):
-    save_file(load_file(saved), saved, {"fedjoule": json.dumps(header)})
+    save_file(load_file(saved), saved, {"fewjoules": json.dumps(header)})
     assert_refused(saved)
 
 

@@ -5,10 +5,10 @@ import functools
 import numpy as np
 import pytest
 
-import fedjoule as fj
-from fedjoule.datasets.load import load
-from fedjoule.datasets.partition import iid
-from fedjoule.engine.models import build
+import fewjoules as fj
+from fewjoules.datasets.load import load
+from fewjoules.datasets.partition import iid
+from fewjoules.engine.models import build
 
 
 @functools.cache

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.codec import compressors, select
-from fedjoule.errors import InvalidInputError
+from fewjoules.codec import compressors, select
+from fewjoules.errors import InvalidInputError
 
 torch = pytest.importorskip("torch")
-from fedjoule.engine import compress  # noqa: E402
+from fewjoules.engine import compress  # noqa: E402
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]

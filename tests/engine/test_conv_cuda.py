@@ -6,7 +6,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import InvalidInputError
+from fewjoules.errors import InvalidInputError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -18,16 +18,16 @@ from torch.func import vmap  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from fedjoule.engine import conv_cuda, conv_kernels  # noqa: E402
-from fedjoule.engine.conv_kernels import Shape, Tile  # noqa: E402
+from fewjoules.engine import conv_cuda, conv_kernels  # noqa: E402
+from fewjoules.engine.conv_kernels import Shape, Tile  # noqa: E402
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 QUICK = (Phase.explicit, Phase.generate)  # to shrink a failure takes minutes in the interpreter
 needs_cuda = pytest.mark.skipif(INTERPRETED, reason="the interpreter knows one arithmetic only")
 OPERATIONS = {
-    "fedjoule.stacked_conv.default",
-    "fedjoule.stacked_conv_images_gradient.default",
-    "fedjoule.stacked_conv_weights_gradient.default",
+    "fewjoules.stacked_conv.default",
+    "fewjoules.stacked_conv_images_gradient.default",
+    "fewjoules.stacked_conv_weights_gradient.default",
 }
 
 
@@ -158,7 +158,7 @@ def test_a_traced_step_holds_the_operations_and_gives_the_same_numbers():
     graph = make_fx(gradients)(*arguments)
     targets = [str(node.target) for node in graph.graph.nodes]
     assert set(targets) >= OPERATIONS
-    assert targets.count("fedjoule.stacked_conv_images_gradient.default") == 1  # none for what comes in
+    assert targets.count("fewjoules.stacked_conv_images_gradient.default") == 1  # none for what comes in
     for traced, direct in zip(graph(*arguments), gradients(*arguments), strict=True):
         assert torch.equal(traced, direct)
 

@@ -11,16 +11,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedjoule.engine.estimates import (
+from fewjoules.engine.estimates import (
     ClientGradients,
     Drift,
     adaptive_local_steps,
     estimate_constants,
     estimate_drift,
 )
-from fedjoule.engine.local import Samples
-from fedjoule.engine.simulate import Federation
-from fedjoule.engine.stack import cross_entropy
+from fewjoules.engine.local import Samples
+from fewjoules.engine.simulate import Federation
+from fewjoules.engine.stack import cross_entropy
 
 
 class Line(nn.Module):

@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedjoule.engine.local import Samples
-from fedjoule.engine.models import build
-from fedjoule.engine.options import TrainingOptions
-from fedjoule.engine.simulate import Federation, Simulator
-from fedjoule.engine.stack import cross_entropy
-from fedjoule.physics.fleet import Fleet
+from fewjoules.engine.local import Samples
+from fewjoules.engine.models import build
+from fewjoules.engine.options import TrainingOptions
+from fewjoules.engine.simulate import Federation, Simulator
+from fewjoules.engine.stack import cross_entropy
+from fewjoules.physics.fleet import Fleet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CLIENTS, SHAPE = 5, (1, 8, 8)
@@ -151,7 +151,7 @@ class Dropping(nn.Module):
 
 
 @pytest.mark.parametrize("looks", [False, True])
-@pytest.mark.filterwarnings("ignore::fedjoule.errors.FedJouleWarning")
+@pytest.mark.filterwarnings("ignore::fewjoules.errors.FewJoulesWarning")
 def test_models_that_draw_numbers_or_resist_vmap_repeat(looks):
     model = Dropping(looks)
     first, second = (after("cuda", 2, options(), model=model)[0] for _ in range(2))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedjoule.codec.select import top_k_with_feedback
-from fedjoule.engine import gpu, gpu_messages
-from fedjoule.engine.local import Samples, train_stack
-from fedjoule.engine.models import build
-from fedjoule.engine.options import TrainingOptions
-from fedjoule.engine.simulate import Federation, Simulator
-from fedjoule.engine.stack import cross_entropy
-from fedjoule.physics.fleet import Fleet
+from fewjoules.codec.select import top_k_with_feedback
+from fewjoules.engine import gpu, gpu_messages
+from fewjoules.engine.local import Samples, train_stack
+from fewjoules.engine.models import build
+from fewjoules.engine.options import TrainingOptions
+from fewjoules.engine.simulate import Federation, Simulator
+from fewjoules.engine.stack import cross_entropy
+from fewjoules.physics.fleet import Fleet
 
 CLIENTS = 5
 
@@ -43,9 +43,9 @@ def train_here(self, state, task, part):
 
 @pytest.fixture
 def without_gpu(monkeypatch):
-    twins = types.ModuleType("fedjoule.engine.topk_cuda")
+    twins = types.ModuleType("fewjoules.engine.topk_cuda")
     twins.select_rows, twins.rows_with_nan, twins.forget_selections = select_rows, lambda _: [], lambda: None
-    monkeypatch.setitem(sys.modules, "fedjoule.engine.topk_cuda", twins)
+    monkeypatch.setitem(sys.modules, "fewjoules.engine.topk_cuda", twins)
     for module in (gpu, gpu_messages):
         monkeypatch.setattr(module, "to_host", lambda *tensors: ([tensor.clone() for tensor in tensors], Here()))
     monkeypatch.setattr(gpu.GpuClients, "_train", train_here)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-import fedjoule as fj
-from fedjoule.engine.layers import PatchConv2d, StackedGroupNorm, WeightedBatchNorm, stackable
-from fedjoule.engine.single import SingleModel
-from fedjoule.engine.stack import ClientModel, cross_entropy
-from fedjoule.errors import FedJouleWarning, InvalidInputError
+import fewjoules as fj
+from fewjoules.engine.layers import PatchConv2d, StackedGroupNorm, WeightedBatchNorm, stackable
+from fewjoules.engine.single import SingleModel
+from fewjoules.engine.stack import ClientModel, cross_entropy
+from fewjoules.errors import FewJoulesWarning, InvalidInputError
 from tests.reference import training as reference
 
 QUICK = settings(max_examples=40, deadline=None)
@@ -393,7 +393,7 @@ class Peeking(nn.Module):
 def test_a_model_that_cannot_be_stacked_trains_one_client_at_a_time_to_the_same_weights():
     torch.manual_seed(0)
     module = Peeking()
-    with pytest.warns(FedJouleWarning, match="one by one"):
+    with pytest.warns(FewJoulesWarning, match="one by one"):
         run = fj.train(module, clients=CLIENTS, **OPTIONS)
     assert run.path == "one by one"
     plain = fj.train(module.linear, clients=CLIENTS, **OPTIONS)
@@ -404,7 +404,7 @@ def test_a_loss_that_is_one_number_a_batch_trains_like_one_a_sample():
     """With unequal batches padding would count, so that clients train one by one; with equal ones they need not."""
     torch.manual_seed(0)
     module = nn.Linear(4, 3)
-    with pytest.warns(FedJouleWarning, match="one number a batch"):
+    with pytest.warns(FewJoulesWarning, match="one number a batch"):
         run = fj.train(module, clients=CLIENTS, loss=nn.CrossEntropyLoss(), **OPTIONS)
     plain = fj.train(module, clients=CLIENTS, **OPTIONS)
     np.testing.assert_allclose(reference.flat(run.model), reference.flat(plain.model), rtol=0, atol=5e-6)
@@ -429,7 +429,7 @@ class Counting(nn.Module):
 
 def test_buffers_that_a_model_writes_itself_are_kept_apart_for_each_client():
     module = Counting()
-    with pytest.warns(FedJouleWarning, match="one by one"):
+    with pytest.warns(FewJoulesWarning, match="one by one"):
         run = fj.train(module, clients=CLIENTS, **OPTIONS)
     assert run.model.steps.item() == 6.0
     assert module.steps.item() == 0.0
@@ -488,6 +488,6 @@ def test_batch_normalisation_gives_the_same_whether_batches_of_unequal_size_are_
     module = from_scratch(norm)
     stacked = fj.train(module, clients=CLIENTS, **OPTIONS)
     assert stacked.path != "one by one"
-    with pytest.warns(FedJouleWarning, match="one by one"):
+    with pytest.warns(FewJoulesWarning, match="one by one"):
         alone = fj.train(Alone(*module), clients=CLIENTS, **OPTIONS)
     np.testing.assert_allclose(reference.flat(stacked.model), reference.flat(alone.model), rtol=0, atol=5e-6)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.scenario import ARCHITECTURES as KNOWN_SIZES
+from fewjoules.errors import InvalidInputError
+from fewjoules.scenario import ARCHITECTURES as KNOWN_SIZES
 
 torch = pytest.importorskip("torch")
-from fedjoule.engine.models import ARCHITECTURES, build, parameter_count  # noqa: E402
+from fewjoules.engine.models import ARCHITECTURES, build, parameter_count  # noqa: E402
 
 SMALLEST = {"softmax": 1, "cnn": 4, "lenet5": 16, "resnet20": 8, "resnet20-gn": 8}
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedjoule.engine.path import gpu_chunk
+from fewjoules.engine.path import gpu_chunk
 
 SIZES = st.integers(1, 10**10)
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedjoule.engine.algorithm import batch_sizes
-from fedjoule.engine.sampling import draw_batches
+from fewjoules.engine.algorithm import batch_sizes
+from fewjoules.engine.sampling import draw_batches
 
 QUICK = settings(max_examples=40, deadline=None)
 MASK = 2**64 - 1

@@ -1,4 +1,4 @@
-"""``fedjoule.train`` from outside: what it takes, what it gives back and what it refuses.
+"""``fewjoules.train`` from outside: what it takes, what it gives back and what it refuses.
 
 A refusal is one sentence that names the thing, what is allowed and what was received.
 """
@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-import fedjoule as fj
-from fedjoule.errors import DivergedError, InvalidInputError
+import fewjoules as fj
+from fewjoules.errors import DivergedError, InvalidInputError
 from tests.reference import training as reference
 
 CLIENTS = reference.made_up_clients([5, 3, 4], 4, 3, 1)
@@ -497,5 +497,5 @@ def test_every_compressor_learns_and_repeats_itself(compressor, error_feedback):
 
 
 def test_the_whole_surface_is_exported():
-    assert fj.train.__module__ == "fedjoule.engine.train"
+    assert fj.train.__module__ == "fewjoules.engine.train"
     assert {"train", "Run"} <= set(fj.__all__)

@@ -15,16 +15,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import fedjoule as fj
-from fedjoule.codec.update import SparseUpdate
-from fedjoule.engine.algorithm import compress, shares, take_back
-from fedjoule.engine.local import Samples
-from fedjoule.engine.options import TrainingOptions
-from fedjoule.engine.sampling import draw_batches
-from fedjoule.engine.simulate import Federation, Simulator
-from fedjoule.engine.stack import cross_entropy
-from fedjoule.engine.streams import stream_key
-from fedjoule.engine.uploads import compressor_of
+import fewjoules as fj
+from fewjoules.codec.update import SparseUpdate
+from fewjoules.engine.algorithm import compress, shares, take_back
+from fewjoules.engine.local import Samples
+from fewjoules.engine.options import TrainingOptions
+from fewjoules.engine.sampling import draw_batches
+from fewjoules.engine.simulate import Federation, Simulator
+from fewjoules.engine.stack import cross_entropy
+from fewjoules.engine.streams import stream_key
+from fewjoules.engine.uploads import compressor_of
 from tests.reference import training as reference
 
 TOLERANCE = 5e-6

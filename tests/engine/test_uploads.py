@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fedjoule import codec
-from fedjoule.codec.update import SparseUpdate
-from fedjoule.engine.options import TrainingOptions
-from fedjoule.engine.streams import stream
-from fedjoule.engine.uploads import compressor_of, message_bytes, round_values
+from fewjoules import codec
+from fewjoules.codec.update import SparseUpdate
+from fewjoules.engine.options import TrainingOptions
+from fewjoules.engine.streams import stream
+from fewjoules.engine.uploads import compressor_of, message_bytes, round_values
 
 SIZE, KEPT = 5_000, 400
 

@@ -12,9 +12,9 @@ os.environ["NUMBA_DISABLE_JIT"] = "1"  # so that the fuzzer sees the branches of
 
 import atheris
 
-with atheris.instrument_imports(include=["fedjoule"]):
-    from fedjoule.codec import decode, encode
-    from fedjoule.errors import CorruptPayloadError
+with atheris.instrument_imports(include=["fewjoules"]):
+    from fewjoules.codec import decode, encode
+    from fewjoules.errors import CorruptPayloadError
 
 MAX_SIZE = 1 << 12
 

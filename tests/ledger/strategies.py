@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from fedjoule.ledger.schema import RowArray, TableSchema
+from fewjoules.ledger.schema import RowArray, TableSchema
 
 
 @st.composite

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.ledger import parquet
-from fedjoule.ledger.log import RowLog
-from fedjoule.ledger.parquet import read_table
-from fedjoule.ledger.schema import LEDGER, METRICS, RowArray
+from fewjoules.errors import InvalidInputError
+from fewjoules.ledger import parquet
+from fewjoules.ledger.log import RowLog
+from fewjoules.ledger.parquet import read_table
+from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from tests.ledger.strategies import rows
 
 

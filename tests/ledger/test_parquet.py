@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.files import whole_file
-from fedjoule.ledger import parquet
-from fedjoule.ledger.parquet import read_blocks, read_table, write_table
-from fedjoule.ledger.schema import LEDGER, METRICS, TABLES, TableSchema
+from fewjoules.errors import InvalidInputError
+from fewjoules.files import whole_file
+from fewjoules.ledger import parquet
+from fewjoules.ledger.parquet import read_blocks, read_table, write_table
+from fewjoules.ledger.schema import LEDGER, METRICS, TABLES, TableSchema
 from tests.ledger.strategies import rows
 
 DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
@@ -60,7 +60,7 @@ def test_missing_values_are_null_but_a_diverged_loss_stays_nan(scratch):
 def test_the_file_names_its_table_its_version_and_each_unit(scratch):
     write_table(scratch / "l.parquet", LEDGER, [])
     schema = pq.read_schema(scratch / "l.parquet")
-    assert schema.metadata == {b"fedjoule.table": b"ledger", b"fedjoule.schema_version": b"1"}
+    assert schema.metadata == {b"fewjoules.table": b"ledger", b"fewjoules.schema_version": b"1"}
     assert schema.field("uplink_joules").metadata[b"unit"] == b"joules"
     assert [schema.field(column.name).nullable for column in LEDGER.columns] == [c.nullable for c in LEDGER.columns]
     assert pq.ParquetFile(scratch / "l.parquet").num_row_groups == 0
@@ -78,7 +78,7 @@ def test_row_groups_have_one_size_and_are_compressed(scratch, monkeypatch):
 def test_another_table_another_version_and_other_columns_are_refused(scratch):
     file = scratch / "t.parquet"
     write_table(file, METRICS, [METRICS.new_rows(1)])
-    with pytest.raises(InvalidInputError, match=r"fedjoule.table must be 'ledger', got 'metrics'"):
+    with pytest.raises(InvalidInputError, match=r"fewjoules.table must be 'ledger', got 'metrics'"):
         read_table(file, LEDGER)
     newer = TableSchema("metrics", 2, METRICS.columns)
     with pytest.raises(InvalidInputError, match=r"schema_version must be '2', got '1'"):

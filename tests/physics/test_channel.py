@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.physics import channel
+from fewjoules.errors import InvalidInputError
+from fewjoules.physics import channel
 
 DECIBELS = [-60.0, -37.3, -20.0, -3.0, 0.0, 4.7, 13.0, 30.0, 60.0]
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedjoule.physics import channel
-from fedjoule.physics.fading import Fading
+from fewjoules.physics import channel
+from fewjoules.physics.fading import Fading
 
 SNR = 10.0
 LAWS = {

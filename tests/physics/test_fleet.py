@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedjoule import Fleet, InvalidInputError
+from fewjoules import Fleet, InvalidInputError
 
 
 def test_scalars_broadcast_to_the_longest_array():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.physics.gpu import GPU_COLUMNS, GpuModel, fit_gpu, read_gpu_measurements
+from fewjoules.errors import InvalidInputError
+from fewjoules.physics.gpu import GPU_COLUMNS, GpuModel, fit_gpu, read_gpu_measurements
 
 KNOWN = GpuModel(
     static_watts=3.0,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.physics.radio import Radio, estimated_message_bits, exact_message_bits, position_bits
+from fewjoules.errors import InvalidInputError
+from fewjoules.physics.radio import Radio, estimated_message_bits, exact_message_bits, position_bits
 
 
 @given(st.integers(1, 3000).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))))

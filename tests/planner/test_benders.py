@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import fedjoule as fj
-from fedjoule.planner import benders
+import fewjoules as fj
+from fewjoules.planner import benders
 
 
 def problem_of(seed: int, scale: float = 1.0, devices: int = 12, **changes) -> fj.ControlProblem:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedjoule as fj
+import fewjoules as fj
 from tests import strategies
 from tests.reference import planning as reference
 

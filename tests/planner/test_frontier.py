@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import lambertw
 
-from fedjoule.planner import frontier as frontier_module
-from fedjoule.planner.frontier import Frontier, invert_message_bits, lambert_root
+from fewjoules.planner import frontier as frontier_module
+from fewjoules.planner.frontier import Frontier, invert_message_bits, lambert_root
 
 LN2 = math.log(2.0)
 exponents = st.floats(0.05, 6.0)

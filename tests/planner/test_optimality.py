@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import fedjoule as fj
-from fedjoule.planner import benders
+import fewjoules as fj
+from fewjoules.planner import benders
 from tests import strategies
 from tests.reference import planning as reference
 
@@ -220,7 +220,7 @@ def test_kept_entries_are_the_rounded_share_and_at_least_one(problem):
 
 
 def test_a_sparsity_limit_above_the_parameters_is_lowered_to_them_with_a_warning():
-    with pytest.warns(fj.FedJouleWarning):
+    with pytest.warns(fj.FewJoulesWarning):
         lowered = paper_problem(parameters=500)
     plan = fj.solve(lowered)
     assert_same_plan(fj.solve(paper_problem(parameters=500, sparsity=(4.4817, 500.0))), plan)

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-import fedjoule as fj
-from fedjoule.planner.plan import PLAN_KEYS, plans_from_json, plans_to_json
+import fewjoules as fj
+from fewjoules.planner.plan import PLAN_KEYS, plans_from_json, plans_to_json
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Slow, obvious twins of FedJoule's algorithms, to be compared with them."""
+"""Slow, obvious twins of FewJoules's algorithms, to be compared with them."""

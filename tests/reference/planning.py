@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-import fedjoule as fj
+import fewjoules as fj
 
 
 class Point(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-import fedjoule as fj
-from fedjoule.ledger.parquet import write_table
-from fedjoule.ledger.schema import LEDGER, METRICS, RowArray
+import fewjoules as fj
+from fewjoules.ledger.parquet import write_table
+from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 
 SCENARIO = 'version = 1\n[training]\ndata = "digits"\npartition = "dirichlet"\nseed = 7\n'
 
@@ -42,7 +42,7 @@ def make_run(
     known = joules is not None
     summary = {
         "version": 1,
-        "fedjoule_version": "0.1.0",
+        "fewjoules_version": "0.1.0",
         "scenario": "four-groups",
         "scheme": scheme,
         "stop_reason": "target accuracy" if met.size else "rounds",

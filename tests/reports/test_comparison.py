@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from fedjoule.reports.comparison import (
+from fewjoules.reports.comparison import (
     byte_count,
     comparison_rows,
     comparison_table,
@@ -15,7 +15,7 @@ from fedjoule.reports.comparison import (
     ratio,
     remarks,
 )
-from fedjoule.reports.results import RunResults
+from fewjoules.reports.results import RunResults
 from tests.reports.made_up import make_comparison, make_run
 
 

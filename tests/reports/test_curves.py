@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedjoule.reports import curves
-from fedjoule.reports.results import RunResults
+from fewjoules.reports import curves
+from fewjoules.reports.results import RunResults
 from tests.reports.made_up import make_comparison, make_run
 
 

@@ -5,12 +5,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.ledger.parquet import write_table
-from fedjoule.ledger.schema import METRICS
-from fedjoule.reports.page import _json, page, write_page
-from fedjoule.reports.page_figures import sections
-from fedjoule.reports.results import RunResults
+from fewjoules.errors import InvalidInputError
+from fewjoules.ledger.parquet import write_table
+from fewjoules.ledger.schema import METRICS
+from fewjoules.reports.page import _json, page, write_page
+from fewjoules.reports.page_figures import sections
+from fewjoules.reports.results import RunResults
 from tests.reports.made_up import make_comparison, make_run
 
 HOSTILE = "</script><script>alert(1)</script>"

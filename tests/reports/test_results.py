@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.ledger import parquet
-from fedjoule.ledger.parquet import read_table, write_table
-from fedjoule.ledger.schema import LEDGER
-from fedjoule.reports.results import RunResults, plain_text
+from fewjoules.errors import InvalidInputError
+from fewjoules.ledger import parquet
+from fewjoules.ledger.parquet import read_table, write_table
+from fewjoules.ledger.schema import LEDGER
+from fewjoules.reports.results import RunResults, plain_text
 from tests.reports.made_up import make_run
 
 

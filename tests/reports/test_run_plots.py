@@ -4,10 +4,10 @@ import matplotlib as mpl
 import pytest
 from PIL import Image
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.reports import run_plots
-from fedjoule.reports.results import RunResults
-from fedjoule.reports.run_plots import FIGURES, save_plots
+from fewjoules.errors import InvalidInputError
+from fewjoules.reports import run_plots
+from fewjoules.reports.results import RunResults
+from fewjoules.reports.run_plots import FIGURES, save_plots
 from tests.reports.made_up import make_comparison, make_run
 
 CASES = {

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from fedjoule.convergence.fit import PilotRuns, fit_paper_rounds, fit_power_law_rounds
-from fedjoule.convergence.rounds import BoundRounds, PowerLawRounds
-from fedjoule.planner.plan import Plan
-from fedjoule.reproduce.embedded import embedded_scenario
-from fedjoule.reproduce.results import Curves, Pilots, StudyResults
-from fedjoule.reproduce.studies import STUDIES, Setting, baseline_settings
+from fewjoules.convergence.fit import PilotRuns, fit_paper_rounds, fit_power_law_rounds
+from fewjoules.convergence.rounds import BoundRounds, PowerLawRounds
+from fewjoules.planner.plan import Plan
+from fewjoules.reproduce.embedded import embedded_scenario
+from fewjoules.reproduce.results import Curves, Pilots, StudyResults
+from fewjoules.reproduce.studies import STUDIES, Setting, baseline_settings
 
 DEVICES = 12
 LAW = PowerLawRounds(tau=2000.0, c=0.004, a=0.5, q=0.6)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fedjoule.reproduce.claims import Claim, claims_markdown, verdict, write_claims
-from fedjoule.reproduce.claims_choices import claims_by_radio_cost, claims_by_step_cost
-from fedjoule.reproduce.claims_plans import claims_by_devices, claims_by_heterogeneity
-from fedjoule.reproduce.readings import CHOOSERS
-from fedjoule.reproduce.table import Table
+from fewjoules.reproduce.claims import Claim, claims_markdown, verdict, write_claims
+from fewjoules.reproduce.claims_choices import claims_by_radio_cost, claims_by_step_cost
+from fewjoules.reproduce.claims_plans import claims_by_devices, claims_by_heterogeneity
+from fewjoules.reproduce.readings import CHOOSERS
+from fewjoules.reproduce.table import Table
 
 DEVICES = np.arange(4, 61, 4)
 LEVELS = np.arange(15)

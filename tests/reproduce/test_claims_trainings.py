@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedjoule.reproduce.claims_energy import energy_claims, prediction_claims
-from fedjoule.reproduce.claims_trainings import convergence_claims
-from fedjoule.reproduce.tables_trainings import rounds_by
+from fewjoules.reproduce.claims_energy import energy_claims, prediction_claims
+from fewjoules.reproduce.claims_trainings import convergence_claims
+from fewjoules.reproduce.tables_trainings import rounds_by
 from tests.reproduce.fabricated import curves, like_the_paper, pilots, record, results, rising
 
 SIMILAR_RATE, SIMILAR_ACCURACY = "in terms of convergence rate", "in terms of final accuracy"

@@ -4,13 +4,13 @@ import sys
 import numpy as np
 import pytest
 
-import fedjoule as fj
-from fedjoule.reproduce import trainings
-from fedjoule.reproduce.draw_trainings import _band, _epochs, _lowest_error, note_text
-from fedjoule.reproduce.pool import Means
-from fedjoule.reproduce.records import Records
-from fedjoule.reproduce.table import Table
-from fedjoule.reproduce.trainings import training_figures, write_sheet
+import fewjoules as fj
+from fewjoules.reproduce import trainings
+from fewjoules.reproduce.draw_trainings import _band, _epochs, _lowest_error, note_text
+from fewjoules.reproduce.pool import Means
+from fewjoules.reproduce.records import Records
+from fewjoules.reproduce.table import Table
+from fewjoules.reproduce.trainings import training_figures, write_sheet
 from tests.reproduce.fabricated import SCHEMES, curves, like_the_paper, pilots, record, results
 
 BOTH = frozenset({"accuracy", "energy"})
@@ -134,6 +134,6 @@ def test_an_unknown_figure_is_refused_before_anything_is_written(tmp_path):
 
 
 def test_reading_records_needs_no_pytorch_and_loads_no_plotting_early():
-    code = "import sys, fedjoule.reproduce.trainings; print(*{'torch', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, fewjoules.reproduce.trainings; print(*{'torch', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""

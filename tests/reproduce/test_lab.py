@@ -1,4 +1,4 @@
-"""Trainings of a study against the same trainings by ``fedjoule.train``, and their records against the arithmetic."""
+"""Trainings of a study against the same trainings by ``fewjoules.train``, and their records against the arithmetic."""
 
 import dataclasses
 import json
@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-import fedjoule as fj
-from fedjoule.convergence.rounds import BoundRounds
-from fedjoule.engine.experiment import prepare, varied
-from fedjoule.errors import DivergedError, InvalidInputError
-from fedjoule.ledger.schema import METRICS
-from fedjoule.reproduce import adaptive as adaptively
-from fedjoule.reproduce import pool
-from fedjoule.reproduce.embedded import embedded_scenario
-from fedjoule.reproduce.lab import Lab, curve_of
-from fedjoule.reproduce.records import Records
-from fedjoule.reproduce.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
+import fewjoules as fj
+from fewjoules.convergence.rounds import BoundRounds
+from fewjoules.engine.experiment import prepare, varied
+from fewjoules.errors import DivergedError, InvalidInputError
+from fewjoules.ledger.schema import METRICS
+from fewjoules.reproduce import adaptive as adaptively
+from fewjoules.reproduce import pool
+from fewjoules.reproduce.embedded import embedded_scenario
+from fewjoules.reproduce.lab import Lab, curve_of
+from fewjoules.reproduce.records import Records
+from fewjoules.reproduce.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
 
 DEVICES, BATCH, SAMPLES = 12, 16, 1437
 TINY = Scale(

@@ -8,11 +8,11 @@ from concurrent.futures.process import BrokenProcessPool
 import numpy as np
 import pytest
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.reproduce import embedded
-from fedjoule.reproduce.pool import Job, Means, carry_out, processes_of
-from fedjoule.reproduce.records import CURVE_COLUMNS, Records
-from fedjoule.reproduce.studies import STUDIES, Setting, baseline_settings
+from fewjoules.errors import InvalidInputError
+from fewjoules.reproduce import embedded
+from fewjoules.reproduce.pool import Job, Means, carry_out, processes_of
+from fewjoules.reproduce.records import CURVE_COLUMNS, Records
+from fewjoules.reproduce.studies import STUDIES, Setting, baseline_settings
 from tests.reproduce.test_lab import _one_thread, shrink  # noqa: F401 - a fixture of all tests here
 
 GRID = Setting("pilot", 5, np.full(12, 20.0))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import InvalidInputError
-from fedjoule.reproduce.records import Records
+from fewjoules.errors import InvalidInputError
+from fewjoules.reproduce.records import Records
 
 PLAIN = st.recursive(
     st.none()

@@ -8,14 +8,14 @@ from concurrent.futures import Executor, Future
 import numpy as np
 import pytest
 
-from fedjoule.convergence.rounds import BoundRounds, PowerLawRounds
-from fedjoule.errors import InvalidInputError
-from fedjoule.planner import schemes
-from fedjoule.reproduce.embedded import embedded_scenario
-from fedjoule.reproduce.pool import Means
-from fedjoule.reproduce.records import Records
-from fedjoule.reproduce.results import Curves, carry_out_study, spread
-from fedjoule.reproduce.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
+from fewjoules.convergence.rounds import BoundRounds, PowerLawRounds
+from fewjoules.errors import InvalidInputError
+from fewjoules.planner import schemes
+from fewjoules.reproduce.embedded import embedded_scenario
+from fewjoules.reproduce.pool import Means
+from fewjoules.reproduce.records import Records
+from fewjoules.reproduce.results import Curves, carry_out_study, spread
+from fewjoules.reproduce.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
 from tests.reproduce import fabricated
 
 LAW = PowerLawRounds(tau=300.0, c=0.02, a=0.6, q=0.55)

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from fedjoule.codec.compressors import qsgd_variance
-from fedjoule.engine.options import TrainingOptions
-from fedjoule.reproduce.embedded import embedded_scenario
-from fedjoule.reproduce.pool import Job
-from fedjoule.reproduce.studies import LEVELS, STUDIES, TUNING_SEED, baseline_settings, pilot_settings
+from fewjoules.codec.compressors import qsgd_variance
+from fewjoules.engine.options import TrainingOptions
+from fewjoules.reproduce.embedded import embedded_scenario
+from fewjoules.reproduce.pool import Job
+from fewjoules.reproduce.studies import LEVELS, STUDIES, TUNING_SEED, baseline_settings, pilot_settings
 
 EVERY = pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedjoule as fj
-from fedjoule.convergence.rounds import PaperRounds
-from fedjoule.reproduce import readings, sweeps
-from fedjoule.reproduce.sensitivity import bound_like, sensitivity
-from fedjoule.reproduce.sweeps import base_problem, with_costs, with_devices, with_heterogeneity
+import fewjoules as fj
+from fewjoules.convergence.rounds import PaperRounds
+from fewjoules.reproduce import readings, sweeps
+from fewjoules.reproduce.sensitivity import bound_like, sensitivity
+from fewjoules.reproduce.sweeps import base_problem, with_costs, with_devices, with_heterogeneity
 
 FIGURES = ("fig1a", "fig1b", "fig1c", "fig1d")
 factors = st.integers(-300, 300).map(lambda part: 10.0 ** (part / 100))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fedjoule as fj
-from fedjoule.reproduce.table import Table
+import fewjoules as fj
+from fewjoules.reproduce.table import Table
 
 CELLS = (st.text(max_size=8), st.integers(), st.floats())
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from fedjoule.reproduce.table import Table
-from fedjoule.reproduce.tables_trainings import (
+from fewjoules.reproduce.table import Table
+from fewjoules.reproduce.tables_trainings import (
     curves_table,
     final_accuracy,
     laws_table,

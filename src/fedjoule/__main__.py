@@ -1,5 +1,0 @@
-"""``python -m fedjoule`` is the command ``fedjoule``."""
-
-from fedjoule.cli import main
-
-main()

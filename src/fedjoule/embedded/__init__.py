@@ -1,1 +1,0 @@
-"""Scenarios that ship with FedJoule."""

@@ -1,0 +1,65 @@
+"""FewJoules: federated learning for the fewest joules.
+
+Plan how sparse each device's updates should be and how many local steps to take, with a proof of optimality.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from fewjoules import codec
+from fewjoules.codec.update import SparseUpdate
+from fewjoules.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds, RoundsModel
+from fewjoules.errors import (
+    CorruptPayloadError,
+    DivergedError,
+    FewJoulesError,
+    FewJoulesWarning,
+    InfeasiblePlanError,
+    InvalidInputError,
+)
+from fewjoules.physics.fleet import Fleet
+from fewjoules.planner import schemes
+from fewjoules.planner.plan import Plan
+from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.schemes import solve
+
+if TYPE_CHECKING:
+    from fewjoules.engine.train import Run, train
+    from fewjoules.scenario import Scenario
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BoundRounds",
+    "ControlProblem",
+    "CorruptPayloadError",
+    "DivergedError",
+    "FewJoulesError",
+    "FewJoulesWarning",
+    "Fleet",
+    "InfeasiblePlanError",
+    "InvalidInputError",
+    "PaperRounds",
+    "Plan",
+    "PowerLawRounds",
+    "RoundsModel",
+    "Run",
+    "Scenario",
+    "SparseUpdate",
+    "codec",
+    "schemes",
+    "solve",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """pydantic, which reads files, and PyTorch are slow to import: load them only for those who use them."""
+    if name == "Scenario":
+        from fewjoules.scenario import Scenario
+
+        return Scenario
+    if name in ("Run", "train"):
+        from fewjoules.engine import train
+
+        return getattr(train, name)
+    raise AttributeError(f"module 'fewjoules' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""``python -m fewjoules`` is the command ``fewjoules``."""
+
+from fewjoules.cli import main
+
+main()

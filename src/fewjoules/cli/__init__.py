@@ -1,0 +1,43 @@
+"""The command line. Commands read files, call the library and print; they compute nothing themselves."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fewjoules import __version__
+from fewjoules.cli.calibrate import calibrate
+from fewjoules.cli.compare import compare
+from fewjoules.cli.plan import plan
+from fewjoules.cli.reproduce import reproduce
+from fewjoules.cli.train import train
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command()(plan)
+app.command()(train)
+app.command()(compare)
+app.command()(reproduce)
+app.add_typer(calibrate, name="calibrate")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fewjoules {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def fewjoules(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Federated learning for the fewest joules."""
+
+
+def main() -> None:
+    """Entry point of the command ``fewjoules``."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)

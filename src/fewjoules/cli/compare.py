@@ -1,0 +1,170 @@
+"""``fewjoules compare``: the main job."""
+
+import functools
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import numpy as np
+import typer
+
+from fewjoules.cli import running
+from fewjoules.cli.console import console, plain_errors
+from fewjoules.cli.plan import plans_of
+from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError
+from fewjoules.planner.plan import Plan
+from fewjoules.planner.schemes import SCHEMES
+from fewjoules.scenario import Scenario
+
+
+def compare(
+    scenario: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads the annotation at run time
+        typer.Argument(help="Scenario file (TOML) with a [training] table. Left out: the embedded one, half a minute."),
+    ] = None,
+    schemes: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NAMES", help=f"Which to train, with commas between. Default: {','.join(SCHEMES)}."),
+    ] = None,
+    out: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Results folder, new or empty. Default: fewjoules-compare."),
+    ] = None,
+    resume: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Go on with the comparison in this folder."),
+    ] = None,
+    data_dir: running.DataDir = None,
+    device: running.Device = "auto",
+    checkpoint_seconds: running.CheckpointSeconds = 30.0,
+    plots: running.Plots = None,
+    json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
+) -> None:
+    """Train every scheme to the same accuracy and show what it cost in joules.
+
+    All schemes start from the same weights, data and devices. The table ranks them by the joules they took to the
+    target accuracy; a scheme that did not get there in its rounds is marked. page.html shows accuracy and error
+    against rounds and joules, the joules of each device, and how well the plans predicted them.
+
+    Examples:
+
+    \b
+      fewjoules compare                                 the embedded scenario, half a minute
+      fewjoules compare fleet.toml --out comparison
+      fewjoules compare fleet.toml --schemes flexible,fedavg --plots pdf
+      fewjoules compare --resume comparison             after Ctrl-C or a power cut
+    """
+    with plain_errors():
+        from fewjoules.engine.folder import beginning, require_new_folder
+
+        running.require_options(plots, checkpoint_seconds)
+        names = list(SCHEMES) if schemes is None else _require_schemes(schemes)
+        if resume is not None:
+            if out is not None or schemes is not None:
+                other = "--out" if out is not None else "--schemes"
+                raise InvalidInputError(
+                    f"--resume goes on in its own folder with its own schemes, got {other} beside it"
+                )
+            folder = Path(resume)
+            settings = running.stored_settings(folder, "compare")
+            chosen = running.stored_scenario(folder, scenario)
+            names, data_dir = _require_schemes(",".join(settings["schemes"])), data_dir or settings["data_dir"]
+            device = running.stored_device(device, settings)
+        else:
+            chosen = running.read_scenario(scenario)
+            folder = Path(out or "fewjoules-compare")
+            require_new_folder(folder)
+        plans = plans_of(chosen.problem(), names, "pareto")
+        for plan in plans if resume is not None else ():
+            _require_same_plan(folder / plan.scheme, plan)
+        task = running.prepare_task(chosen, device, data_dir)
+
+        @functools.cache  # once, after the first scheme was checked
+        def begin() -> None:
+            if resume is not None:
+                return
+            with beginning(folder):
+                running.save_settings(
+                    folder,
+                    chosen,
+                    command="compare",
+                    schemes=names,
+                    data_dir=running.absolute(data_dir),
+                    device=task.device.type,
+                )
+
+        trained = [plan.scheme for plan in plans if _train(task, plan, folder, checkpoint_seconds, begin)]
+        _report(folder, chosen, trained, plots, json_only)
+        if len(trained) < len(plans):
+            raise typer.Exit(1)
+
+
+def _require_schemes(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names or [text]:
+        if name not in SCHEMES:
+            raise InvalidInputError(f"--schemes must be names out of {', '.join(SCHEMES)}, got {name!r}")
+    return list(dict.fromkeys(names))
+
+
+def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]) -> bool:
+    """Train one scheme in a folder of its own, unless it is finished; False if it diverged."""
+    from fewjoules.engine.folder import clean_up, is_finished
+
+    own = folder / plan.scheme
+    if is_finished(own):
+        clean_up(own)
+        return True
+    try:
+        running.carry_out(
+            task,
+            plan,
+            own,
+            checkpoint_seconds=checkpoint_seconds,
+            resume=own.exists(),
+            again=f"fewjoules compare --resume {folder}",
+            begin=begin,
+        )
+    except DivergedError as error:
+        warnings.warn(f"scheme {plan.scheme} is left out: {error}", FewJoulesWarning, stacklevel=2)
+        return False
+    return True
+
+
+def _require_same_plan(folder: Path, plan: Plan) -> None:
+    """One comparison must not mix plans of two versions of the planner."""
+    from fewjoules.engine.folder import PLAN, is_finished
+
+    if not is_finished(folder):
+        return
+    file = folder / PLAN
+    stored = Plan.load(file)
+    if stored.local_steps != plan.local_steps or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
+        raise InvalidInputError(
+            f"{file}: must be what this version plans, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "
+            f"the first device, got {stored.local_steps} and {stored.sparsity[0]:.6g}; compare in a new folder"
+        )
+
+
+def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | None, json_only: bool) -> None:
+    from fewjoules.files import whole_file
+    from fewjoules.reports.comparison import comparison_table, headline, ranked
+    from fewjoules.reports.page import write_page
+    from fewjoules.reports.results import RunResults
+
+    if not schemes:
+        raise DivergedError("no scheme could be trained; a smaller learning rate may help")
+    runs = [RunResults.load(folder / scheme) for scheme in schemes]
+    write_page(runs, folder / "page.html", scenario.name)
+    rows = [json.loads((run.folder / "run.json").read_text(encoding="utf-8")) for run in ranked(runs)]
+    text = json.dumps({"version": 1, "scenario": scenario.name, "runs": rows}, indent=1)
+    with whole_file(folder / "comparison.json") as stream:
+        stream.write((text + "\n").encode())
+    running.save_plots(runs, folder, plots)
+    if json_only:
+        typer.echo(text)
+        return
+    console().print(comparison_table(runs))
+    typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / 'page.html'}")

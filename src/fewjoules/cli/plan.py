@@ -1,0 +1,87 @@
+"""``fewjoules plan``."""
+
+import warnings
+from typing import Annotated, Optional, cast
+
+import typer
+
+from fewjoules.cli.console import console, plain_errors
+from fewjoules.errors import FewJoulesWarning, InfeasiblePlanError, InvalidInputError
+from fewjoules.planner.plan import Plan, plans_to_json
+from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.schemes import SCHEMES
+from fewjoules.planner.solve import Solver
+
+
+def plan(
+    scenario: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads the annotation at run time
+        typer.Argument(help="Scenario file (TOML). Left out: the embedded one, 12 devices in four groups."),
+    ] = None,
+    scheme: Annotated[
+        str, typer.Option(metavar="NAME|all", help=f"One of {', '.join(SCHEMES)}; or all, to compare them.")
+    ] = "flexible",
+    solver: Annotated[
+        str,
+        typer.Option(metavar="pareto|benders", help="pareto proves its plan; benders is the paper's Algorithm 2."),
+    ] = "pareto",
+    json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON and nothing else.")] = False,
+    plot: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Also draw energy against H (.png, .pdf or .svg)."),
+    ] = None,
+) -> None:
+    """Plan sparsity and local steps for least energy, with a proof.
+
+    For each device the plan says how sparse its updates should be (delta: one entry in delta is sent), and for all
+    how many local steps H to take between synchronisations. It splits the predicted joules into radio and
+    compute, and states how far any other plan could at most be below it (the proved gap).
+
+    Examples:
+
+    \b
+      fewjoules plan                                  the embedded scenario
+      fewjoules plan fleet.toml                       the plan of least energy
+      fewjoules plan fleet.toml --scheme all          beside five baselines
+      fewjoules plan fleet.toml --plot ridge.png      energy against H
+      fewjoules plan fleet.toml --json > plan.json    for scripts
+      fewjoules plan fleet.toml --solver benders      the paper's own algorithm
+
+    The keys of a scenario file are listed in docs/scenario.md; examples/ holds three to start from.
+    """
+    with plain_errors():
+        from fewjoules.scenario import Scenario
+
+        names = list(SCHEMES) if scheme == "all" else [scheme]
+        if names[0] not in SCHEMES:
+            raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEMES)} or all, got {scheme!r}")
+        if solver not in ("pareto", "benders"):
+            raise InvalidInputError(f"--solver must be pareto or benders, got {solver!r}")
+        if plot is not None:
+            from fewjoules.reports.plots import plot_energy_by_local_steps, require_plot_path
+
+            require_plot_path(plot)
+        chosen = Scenario.embedded() if scenario is None else Scenario.from_toml(scenario)
+        problem = chosen.problem()
+        plans = plans_of(problem, names, cast(Solver, solver))
+        if plot is not None:
+            plot_energy_by_local_steps(problem, plans, plot)
+        if json:
+            typer.echo(plans_to_json(plans))
+            return
+        from fewjoules.reports.tables import plan_report
+
+        console().print(plan_report(chosen, plans))
+
+
+def plans_of(problem: ControlProblem, names: list[str], solver: Solver) -> list[Plan]:
+    """Plans of the schemes; of several, those that cannot meet the constraints are left out with a warning."""
+    plans: list[Plan] = []
+    for name in names:
+        try:
+            plans.append(SCHEMES[name](problem, solver=solver))
+        except InfeasiblePlanError as error:
+            if len(names) == 1 or name == "flexible":
+                raise
+            warnings.warn(f"scheme {name} is left out: {error}", FewJoulesWarning, stacklevel=2)
+    return plans

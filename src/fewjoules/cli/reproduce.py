@@ -1,0 +1,186 @@
+"""``fewjoules reproduce``."""
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fewjoules.cli import running
+from fewjoules.cli.console import console, plain_errors
+from fewjoules.errors import InvalidInputError, require_integer
+
+if TYPE_CHECKING:
+    from fewjoules.reproduce.claims import Claim
+    from fewjoules.reproduce.pool import Means
+
+PLANS = ("fig1a", "fig1b", "fig1c", "fig1d")
+TRAININGS = ("fig2a", "fig2b", "fig2c", "fig2d", "lte", "dirichlet", "writers")
+NAMES = (*PLANS, *TRAININGS)
+NOT_RUN = "not-run.md"
+
+
+def reproduce(
+    figures: Annotated[
+        Optional[list[str]],  # noqa: UP045 - typer reads the annotation at run time
+        typer.Argument(metavar="[FIGURE]...", help=f"Out of {', '.join(NAMES)}, or all. Default: all."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few minutes on two cores with embedded data; says what it leaves out.")
+    ] = False,
+    out: Annotated[str, typer.Option(metavar="DIR", help="Where figures, tables and claims go.")] = "reproduction",
+    runs: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="DIR", help="Records of trainings; what is there is not trained again. Default: OUT/runs."
+        ),
+    ] = None,
+    no_train: Annotated[
+        bool, typer.Option("--no-train", help="Use the records there are and mark the rest as not run.")
+    ] = False,
+    processes: Annotated[
+        int, typer.Option(help="Trainings at a time; on a GPU two or three keep it busy, five with NVIDIA MPS.")
+    ] = 1,
+    data_dir: running.DataDir = None,
+    device: running.Device = "auto",
+) -> None:
+    """Regenerate the evaluation of the paper, and say of each of its claims whether it is reproduced.
+
+    Fig. 1 is planning and takes seconds. Fig. 2 trains: LeNet5 on MNIST (2c, 2d) and ResNet20 on CIFAR-10 (2a, 2b),
+    every scheme and baseline, three seeds; that is work for a GPU. Beyond the paper: lte (bits a thousand times as
+    dear), dirichlet and writers (data that differ from device to device). Every training leaves a record, so a
+    reproduction that was stopped goes on where it was when the command is given again.
+
+    Examples:
+
+    \b
+      fewjoules reproduce --quick                          everything in small
+      fewjoules reproduce fig1a fig1b                      seconds
+      fewjoules reproduce fig2c fig2d --data-dir ~/data    hours on a processor, minutes on a GPU
+      fewjoules reproduce --runs results/reproduction/runs --no-train
+    """
+    with plain_errors():
+        names = _require_names(figures)
+        require_integer("--processes", processes, low=1, high=64)
+        if not no_train:
+            from fewjoules.engine.train import choose_device
+
+            choose_device(device)
+        folder = Path(out)
+        _require_folder(folder)
+        if runs is not None and not Path(runs).is_dir():
+            raise InvalidInputError(f"--runs must be a folder of records, got {runs!r}, which is none")
+        from fewjoules.reproduce.pool import Means
+        from fewjoules.reproduce.records import Records
+
+        means = Means(
+            records=Records(Path(runs) if runs else folder / "runs"),
+            device=device,
+            data_dir=data_dir,
+            train=not no_train,
+        )
+        _draw(names, folder, means, processes, quick)
+
+
+def _draw(names: list[str], folder: Path, means: "Means", processes: int, quick: bool) -> None:
+    """Everything named into the folder: figures, tables, claims, and what was not run."""
+    from fewjoules.files import whole_file
+    from fewjoules.reproduce.claims import joined_claims, read_claims, write_claims
+    from fewjoules.reproduce.diary import DIARY, write_entry
+    from fewjoules.reproduce.plans import LEFT_OUT, plan_figures
+    from fewjoules.reproduce.trainings import LEFT_OUT as LEFT_OUT_TRAININGS
+    from fewjoules.reproduce.trainings import studies_of
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / DIARY).is_file():
+        write_entry(folder, command=_command(), begun=True)
+    claims = plan_figures([name for name in names if name in PLANS], folder, quick)
+    more, not_run = _trained([name for name in names if name in TRAININGS], folder, means, processes, quick)
+    claims += more
+    known = joined_claims(read_claims(folder / "claims.csv"), claims)
+    missing = _not_run_before(folder, studies_of(names, quick)) + not_run
+    write_claims(known, folder / "claims.md")
+    write_claims(known, folder / "claims.csv")
+    with whole_file(folder / NOT_RUN) as stream:
+        stream.write("".join(f"- {what}\n" for what in missing).encode())
+    left_out = LEFT_OUT | LEFT_OUT_TRAININGS if quick else {}
+    _report(folder, claims, not_run, list(dict.fromkeys(line for name in names for line in left_out.get(name, ()))))
+
+
+def _not_run_before(folder: Path, studies: Sequence[str]) -> list[str]:
+    """What earlier calls did not run of other studies."""
+    file = folder / NOT_RUN
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    known = [line.removeprefix("- ") for line in lines]
+    return [what for what in known if not what.startswith(tuple(f"{study}: " for study in studies))]
+
+
+def _trained(
+    names: list[str], folder: Path, means: "Means", processes: int, quick: bool
+) -> "tuple[list[Claim], list[str]]":
+    """Claims about trainings and what was not run; a line in the diary tells how many were made, even if stopped."""
+    from fewjoules.reproduce.diary import write_entry
+    from fewjoules.reproduce.pool import processes_of
+    from fewjoules.reproduce.trainings import training_figures
+
+    began, made = time.monotonic(), 0
+
+    def show(name: str, done: int, total: int) -> None:
+        nonlocal made
+        made += 1
+        typer.echo(f"{time.monotonic() - began:7.1f} s  {done:3d} of {total}  {name}", err=True)
+
+    pool = contextlib.nullcontext() if processes == 1 or not means.train else processes_of(processes)
+    try:
+        with pool as executor:
+            return training_figures(names, folder, replace(means, executor=executor, on_job=show), quick)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; {made} new trainings are kept, and the same command goes on from there", err=True)
+        raise
+    finally:
+        if made:
+            write_entry(folder, command=_command(), trained=made, wall_seconds=round(time.monotonic() - began, 1))
+
+
+def _require_names(figures: list[str] | None) -> list[str]:
+    chosen = figures or ["all"]
+    for name in chosen:
+        if name not in (*NAMES, "all"):
+            raise InvalidInputError(f"the figure must be one of {', '.join(NAMES)} or all, got {name!r}")
+    return [name for name in NAMES if "all" in chosen or name in chosen]
+
+
+def _require_folder(folder: Path) -> None:
+    from fewjoules.reproduce.diary import DIARY
+
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInputError(f"{folder}: must be a folder, got a file")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / DIARY).is_file():
+        raise InvalidInputError(f"{folder}: must be new, empty or of an earlier reproduction, got a folder that is not")
+
+
+def _command() -> str:
+    return shlex.join(["fewjoules", *sys.argv[1:]])
+
+
+def _report(folder: Path, claims: "Sequence[Claim]", not_run: list[str], left_out: list[str]) -> None:
+    """A line for each sentence with its verdicts, and what is missing."""
+    from rich.table import Table
+
+    verdicts: dict[tuple[str, str], list[str]] = {}
+    for claim in claims:
+        verdicts.setdefault((claim.figure, claim.sentence), []).append(claim.verdict)
+    table = Table("figure", "sentence", "verdict (of each reading)", box=None, pad_edge=False)
+    for (figure, sentence), found in verdicts.items():
+        table.add_row(figure, sentence, found[0] if len(set(found)) == 1 else " / ".join(found))
+    console().print(table)
+    for what in not_run:
+        typer.echo(f"not run: {what}")
+    for what in left_out:
+        typer.echo(f"left out by --quick: {what}")
+    typer.echo(f"figures, tables and claims.md, with numbers and reasons, in {folder}")

@@ -1,0 +1,121 @@
+"""``fewjoules train``."""
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fewjoules.cli import running
+from fewjoules.cli.console import console, plain_errors
+from fewjoules.errors import InvalidInputError
+from fewjoules.planner.plan import Plan
+from fewjoules.planner.schemes import SCHEMES
+
+
+def train(
+    scenario: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads the annotation at run time
+        typer.Argument(help="Scenario file (TOML) with a [training] table. Left out: the embedded one."),
+    ] = None,
+    scheme: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}. Default: flexible."),
+    ] = None,
+    plan: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Train this plan (JSON of fewjoules plan --json) instead of a scheme's."),
+    ] = None,
+    out: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Results folder, new or empty. Default: fewjoules-train-SCHEME."),
+    ] = None,
+    resume: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Go on with the run in this folder, bit for bit as if it had not stopped."),
+    ] = None,
+    data_dir: running.DataDir = None,
+    device: running.Device = "auto",
+    checkpoint_seconds: running.CheckpointSeconds = 30.0,
+    plots: running.Plots = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to DIR/tensorboard.")] = False,
+) -> None:
+    """Train one plan and account for every joule, bit and second.
+
+    The run stops at the target accuracy, the number of rounds, or the energy or time budget of [training], whichever
+    comes first. Its folder then holds the scenario, the plan, the ledger and metrics (Parquet), the model (safetensors)
+    and page.html, which works offline. A run that was stopped or killed goes on with --resume.
+
+    Examples:
+
+    \b
+      fewjoules train                                  the embedded scenario
+      fewjoules train fleet.toml --out run1            the plan of least energy
+      fewjoules train fleet.toml --scheme unified --out run2
+      fewjoules train --resume run1                    after Ctrl-C or a power cut
+      fewjoules train fleet.toml --data-dir ~/mnist --plots pdf --out run3
+    """
+    with plain_errors():
+        from fewjoules.engine.folder import beginning, clean_up, is_finished, require_new_folder
+
+        running.require_options(plots, checkpoint_seconds)
+        _require_choices(scheme, plan, out, resume)
+        if resume is not None:
+            folder = Path(resume)
+            settings = running.stored_settings(folder, "train")
+            chosen = running.stored_scenario(folder, scenario)
+            planned = Plan.load(folder / "plan.json")
+            if is_finished(folder):
+                clean_up(folder)
+                _report(folder, chosen.name, plots)
+                return
+            data_dir, device = data_dir or settings["data_dir"], running.stored_device(device, settings)
+        else:
+            chosen = running.read_scenario(scenario)
+            planned = Plan.load(plan) if plan is not None else SCHEMES[scheme or "flexible"](chosen.problem())
+            folder = Path(out or f"fewjoules-train-{planned.scheme}")
+            require_new_folder(folder)
+        task = running.prepare_task(chosen, device, data_dir)
+
+        def begin() -> None:
+            if resume is None:
+                with beginning(folder):
+                    planned.save(folder / "plan.json")
+                    running.save_settings(
+                        folder, chosen, command="train", data_dir=running.absolute(data_dir), device=task.device.type
+                    )
+
+        running.carry_out(
+            task,
+            planned,
+            folder,
+            checkpoint_seconds=checkpoint_seconds,
+            resume=resume is not None,
+            again=f"fewjoules train --resume {folder}",
+            begin=begin,
+            tensorboard=tensorboard,
+        )
+        _report(folder, chosen.name, plots)
+
+
+def _require_choices(scheme: str | None, plan: str | None, out: str | None, resume: str | None) -> None:
+    """Refuse options before anything is read or written."""
+    if scheme is not None and scheme not in SCHEMES:
+        raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
+    given = {"--out": out, "--plan": plan, "--scheme": scheme}
+    named = [name for name, value in given.items() if value is not None]
+    if resume is not None and named:
+        raise InvalidInputError(f"--resume goes on in its own folder with its own plan, got {named[0]} beside it")
+    if plan is not None and scheme is not None:
+        raise InvalidInputError("--plan is trained as it is, got --scheme beside it")
+
+
+def _report(folder: Path, title: str, plots: str | None) -> None:
+    from fewjoules.reports.comparison import comparison_table, headline
+    from fewjoules.reports.page import write_page
+    from fewjoules.reports.results import RunResults
+
+    runs = [RunResults.load(folder)]
+    write_page(runs, folder / "page.html", title)
+    running.save_plots(runs, folder, plots)
+    console().print(comparison_table(runs))
+    typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / 'page.html'}")

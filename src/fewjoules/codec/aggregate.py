@@ -1,0 +1,85 @@
+"""The server's side: the weighted mean of many sparse updates, without a dense vector for each.
+
+Positions are in order, so all updates can be walked tile by tile: a tile of the mean stays in the second-level cache
+while every update adds what falls into it. Sums are float64, in the order of the updates.
+"""
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numpy.typing import ArrayLike, NDArray
+
+from fewjoules.codec.threads import CORES, threads
+from fewjoules.codec.update import SparseUpdate
+from fewjoules.errors import InvalidInputError, require_array
+
+_TILE = 1 << 16  # float64 sums of 512 KiB
+
+
+def mean_of_updates(updates: Sequence[SparseUpdate], *, weights: ArrayLike | None = None) -> NDArray[np.float32]:
+    """The sum of weight times update over the sum of weights, dense; equal weights by default."""
+    if not updates:
+        raise InvalidInputError("updates must have at least one entry, got none")
+    size = updates[0].size
+    for i, update in enumerate(updates):
+        if update.size != size:
+            raise InvalidInputError(
+                f"all updates must have the size {size} of the first, got {update.size} for number {i}"
+            )
+    shares = np.ones(len(updates)) if weights is None else require_array("weights", weights)
+    if shares.shape != (len(updates),):
+        raise InvalidInputError(f"weights must have one entry for each of {len(updates)} updates, got {shares.shape}")
+    if not shares.sum() > 0.0:
+        raise InvalidInputError(f"weights must have a positive sum, got {shares.sum():g}")
+    mean = np.empty(size, dtype=np.float32)
+    arguments = (
+        np.array([update.positions.ctypes.data for update in updates], dtype=np.uint64),
+        np.array([update.values.ctypes.data for update in updates], dtype=np.uint64),
+        np.array([update.count for update in updates], dtype=np.int64),
+        shares / shares.sum(),
+    )
+    tiles = -(-size // _TILE)
+    edges = [min(size, tiles * part // CORES * _TILE) for part in range(CORES)] + [size]
+    list(
+        threads().map(
+            lambda part: _aggregate(*arguments, edges[part], mean[edges[part] : edges[part + 1]]), range(CORES)
+        )
+    )
+    return mean
+
+
+@intrinsic
+def _pointer(context, address):
+    """An address as a pointer, so that arrays of arrays need no copy."""
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), generate
+
+
+@numba.njit(cache=True, nogil=True)
+def _aggregate(position_addresses, value_addresses, counts, shares, first, mean):
+    """The part of the mean that starts at position ``first``."""
+    done = np.zeros(counts.size, dtype=np.int64)
+    sums = np.empty(_TILE, dtype=np.float64)
+    for update in range(counts.size):
+        positions = numba.carray(_pointer(position_addresses[update]), (counts[update],), np.int64)
+        done[update] = np.searchsorted(positions, first)
+    for tile in range(0, mean.size, _TILE):
+        part = mean[tile : tile + _TILE]
+        start, end = first + tile, first + tile + part.size
+        sums[:] = 0.0
+        for update in range(counts.size):
+            positions = numba.carray(_pointer(position_addresses[update]), (counts[update],), np.int64)
+            values = numba.carray(_pointer(value_addresses[update]), (counts[update],), np.float32)
+            i, share = done[update], shares[update]
+            while i < counts[update] and positions[i] < end:
+                sums[positions[i] - start] += share * values[i]
+                i += 1
+            done[update] = i
+        for i in range(part.size):
+            part[i] = sums[i]

@@ -1,0 +1,150 @@
+"""Rounds models: K(s, H), the rounds to the target, where s = mean(delta_m^q) over the devices.
+
+The planner needs of K only that it is positive, and increasing and concave in s. Each model gives its
+exponent q, K itself, and dK/ds.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fewjoules.arrays import FloatArray
+from fewjoules.convergence.bound import FORMS, Form, LearningConstants, corollary_terms, required_steps
+from fewjoules.errors import InvalidInputError, require_number
+
+MAX_EXPONENT = 16.0
+
+
+class RoundsModel(Protocol):
+    """What every solver and scheme needs to know of convergence; all arguments broadcast."""
+
+    @property
+    def exponent(self) -> float:
+        """The power q > 0 of the sparsity that is averaged."""
+
+    def rounds(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
+        """K(s, H) > 0, increasing and concave in s = ``mean_power``."""
+
+    def slope(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
+        """dK/ds >= 0."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperRounds:
+    """[LI21] eq. (23): K = alpha H sum(delta_m^2) + beta / (sqrt(M) H)."""
+
+    alpha: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        """Refuse constants under which no round is needed."""
+        require_number("alpha", self.alpha, low=0.0)
+        require_number("beta", self.beta, low=0.0)
+        if self.alpha == 0.0 == self.beta:
+            raise InvalidInputError("alpha and beta must not both be 0, got alpha = 0 and beta = 0")
+
+    @property
+    def exponent(self) -> float:
+        """The root mean square of Theorem 1."""
+        return 2.0
+
+    def rounds(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
+        """Each device adds alpha H delta_m^2 + beta / (M^1.5 H)."""
+        H = np.asarray(local_steps, dtype=np.float64)
+        return np.asarray(self.alpha * H * (devices * np.asarray(mean_power)) + self.beta / (np.sqrt(devices) * H))
+
+    def slope(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
+        """Alpha H M whatever the sparsity."""
+        H = np.asarray(local_steps, dtype=np.float64)
+        return np.asarray(self.alpha * H * devices + 0.0 * np.asarray(mean_power))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundRounds:
+    """Corollary 1 of [LI21] with its constants known: K = T / H. See ``LearningConstants`` for the names."""
+
+    smoothness: float
+    sigma: float
+    gradient_bound: float
+    initial_gap: float
+    batch: float
+    epsilon: float
+    form: Form = "exact"
+
+    def __post_init__(self) -> None:
+        """Refuse constants under which the theorem says nothing."""
+        _ = self.constants
+        require_number("epsilon", self.epsilon, low=0.0, above=True)
+        if self.form not in FORMS:
+            raise InvalidInputError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
+
+    @property
+    def constants(self) -> LearningConstants:
+        """The learning constants without the target."""
+        return LearningConstants(
+            smoothness=self.smoothness,
+            sigma=self.sigma,
+            gradient_bound=self.gradient_bound,
+            initial_gap=self.initial_gap,
+            batch=self.batch,
+        )
+
+    @property
+    def exponent(self) -> float:
+        """The root mean square of Theorem 1."""
+        return 2.0
+
+    def rounds(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
+        """T(delta, H) / H."""
+        steps = required_steps(
+            self.constants,
+            epsilon=self.epsilon,
+            local_steps=local_steps,
+            devices=devices,
+            mean_square_sparsity=mean_power,
+            form=self.form,
+        )
+        return np.asarray(steps / np.asarray(local_steps, dtype=np.float64))
+
+    def slope(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
+        """Derivative of Corollary 1; its q is affine in s."""
+        H = np.asarray(local_steps, dtype=np.float64)
+        p, q = corollary_terms(self.constants, local_steps=H, devices=devices, mean_square_sparsity=mean_power)
+        drift_slope = 4.0 * q / (4.0 * np.asarray(mean_power) + 1.0) / self.epsilon
+        root = np.sqrt((p / self.epsilon) ** 2 / 4.0 + q / self.epsilon)
+        factor = p / self.epsilon if self.form == "exact" else 1.0
+        return np.asarray(drift_slope * (1.0 + factor / (2.0 * root)) / H)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PowerLawRounds:
+    """K = tau / H (1 + c H^a mean(delta^q)): what measured training follows."""
+
+    tau: float
+    c: float
+    a: float
+    q: float
+
+    def __post_init__(self) -> None:
+        """Refuse a law that does not grow with sparsity."""
+        require_number("tau", self.tau, low=0.0, above=True)
+        require_number("c", self.c, low=0.0)
+        require_number("a", self.a, low=-MAX_EXPONENT, high=MAX_EXPONENT)
+        require_number("q", self.q, low=0.0, high=MAX_EXPONENT, above=True)
+
+    @property
+    def exponent(self) -> float:
+        """The fitted power of the sparsity."""
+        return self.q
+
+    def rounds(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
+        """The number of devices is part of the fit."""
+        H = np.asarray(local_steps, dtype=np.float64)
+        return np.asarray(self.tau / H * (1.0 + self.c * H**self.a * np.asarray(mean_power)))
+
+    def slope(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
+        """Tau c H^(a-1) whatever the sparsity."""
+        H = np.asarray(local_steps, dtype=np.float64)
+        return np.asarray(self.tau * self.c * H ** (self.a - 1.0) + 0.0 * np.asarray(mean_power))

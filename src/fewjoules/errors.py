@@ -1,0 +1,80 @@
+"""Every error that FewJoules raises on purpose, and the checks that raise most of them.
+
+FewJoulesError
+├── InvalidInputError      an argument or a file that is refused (also a ValueError)
+├── InfeasiblePlanError    no plan meets the constraints; the message names the tightest one
+├── CorruptPayloadError    bytes that no encoder of ours can have written (also a ValueError)
+└── DivergedError          training met a loss that is not finite; the message names the round and the client
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fewjoules.arrays import FloatArray
+
+
+class FewJoulesError(Exception):
+    """Root of every error raised on purpose by this package."""
+
+
+class InvalidInputError(FewJoulesError, ValueError):
+    """An argument or a file that is refused; the message names it, its allowed range and the value."""
+
+
+class InfeasiblePlanError(FewJoulesError):
+    """No plan meets the constraints; the message names the tightest one and its device."""
+
+
+class CorruptPayloadError(FewJoulesError, ValueError):
+    """Bytes that no encoder of ours can have written, or that claim more than the caller allows."""
+
+
+class DivergedError(FewJoulesError):
+    """Training met a loss or an update that is not finite; the message names the first round and client."""
+
+
+class FewJoulesWarning(UserWarning):
+    """Something was adjusted; the result is still what the message says."""
+
+
+def require_number(name: str, value: Any, *, low: float, high: float = math.inf, above: bool = False) -> float:
+    """A finite number in [low, high], or in (low, high] with ``above``, as a float."""
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    inside = is_number and math.isfinite(value) and (value > low if above else value >= low) and value <= high
+    if not inside:
+        raise InvalidInputError(f"{name} must be {_range_text(low, high, above)}, got {value!r}")
+    return float(value)
+
+
+def require_integer(name: str, value: Any, *, low: int, high: int) -> int:
+    """A whole number in [low, high]."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or not low <= value <= high:
+        raise InvalidInputError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+    return int(value)
+
+
+def require_array(name: str, values: ArrayLike, *, low: float = 0.0, infinite: bool = False) -> FloatArray:
+    """A number or a vector of numbers >= low, finite unless ``infinite``; the first bad entry is named."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name} must hold numbers only, got {values!r}") from error
+    if array.ndim > 1:
+        raise InvalidInputError(f"{name} must be a number or one-dimensional, got shape {array.shape}")
+    good = (array >= low) & (infinite | np.isfinite(array))
+    if not np.all(good):
+        entry = int(np.argmin(good))
+        value = float(array.flat[entry])
+        where = f"{name}[{entry}]" if array.ndim else name
+        kind = "a number" if infinite else "a finite number"
+        raise InvalidInputError(f"{where} must be {kind} of at least {low:g}, got {value!r}")
+    return array
+
+
+def _range_text(low: float, high: float, above: bool) -> str:
+    bound = f"above {low:g}" if above else f"at least {low:g}"
+    return f"a finite number {bound}" + (f" and at most {high:g}" if math.isfinite(high) else "")

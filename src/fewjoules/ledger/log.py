@@ -1,0 +1,129 @@
+"""A table that grows while a run goes on: part files that survive a kill, and one file in the end."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fewjoules.errors import InvalidInputError
+from fewjoules.files import PARTIAL_SUFFIX, sync_folder
+from fewjoules.ledger.parquet import read_blocks, write_table
+from fewjoules.ledger.schema import RowArray, TableSchema
+
+_PART = re.compile(r"part-(\d{8,})-(\d{8,})\.parquet")
+_PARTIAL = re.compile(rf"\.part-\d{{8,}}-\d{{8,}}\.parquet{re.escape(PARTIAL_SUFFIX)}")
+
+
+class RowLog:
+    """Rows in the order of their rounds, in a folder of part files or, without a folder, in memory."""
+
+    def __init__(self, folder: Path | None, table: TableSchema) -> None:
+        """Start a log; a folder that already holds parts is refused."""
+        self.folder = folder
+        self.table = table
+        self._kept: list[RowArray] = []  # rows that were not flushed, or all of them without a folder
+        self._flushed_round = 0
+        self._appended_round = 0
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            if _parts(folder):
+                raise InvalidInputError(f"{folder}: a new {table.name} needs a folder without parts, got some")
+
+    @classmethod
+    def resume(cls, folder: Path, table: TableSchema, last_round: int) -> "RowLog":
+        """Go on after ``last_round``; later parts and half-written ones are removed."""
+        parts = _parts(folder)
+        _require_cover(folder, [(first, last) for first, last, _ in parts if last <= last_round], last_round)
+        for _, last, file in parts:
+            if last > last_round:
+                file.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_partials(folder)
+        sync_folder(folder)
+        log = cls(None, table)
+        log.folder = folder
+        log._flushed_round = log._appended_round = last_round
+        return log
+
+    def append(self, rows: RowArray) -> None:
+        """Take a copy of rows that belong to the current round or to later ones."""
+        rows = self.table.require_rows(rows)
+        if not rows.size:
+            return
+        rounds = rows["round"]
+        least = max(self._appended_round, self._flushed_round + 1)
+        if rounds[0] < least or np.any(np.diff(rounds) < 0):
+            raise InvalidInputError(
+                f"rounds appended to the {self.table.name} must be at least {least} and never fall, "
+                f"got {int(rounds[0])} to {int(rounds.min())}"
+            )
+        self._kept.append(rows.copy())
+        self._appended_round = int(rounds[-1])
+
+    def flush(self, last_round: int) -> None:
+        """Write the rows since the last flush as one part that ends with ``last_round``."""
+        if last_round < max(self._appended_round, self._flushed_round):
+            raise InvalidInputError(
+                f"last_round must be at least {max(self._appended_round, self._flushed_round)}, got {last_round}"
+            )
+        if last_round == self._flushed_round:
+            return
+        if self.folder is not None:
+            name = f"part-{self._flushed_round + 1:08d}-{last_round:08d}.parquet"
+            write_table(self.folder / name, self.table, self._kept)
+            self._kept = []
+        self._flushed_round = self._appended_round = last_round
+
+    def blocks(self) -> Iterator[RowArray]:
+        """Every row so far, a block at a time."""
+        if self.folder is not None:
+            for _, _, file in _parts(self.folder):
+                yield from read_blocks(file, self.table)
+        yield from self._kept
+
+    def rows(self) -> RowArray:
+        """Every row so far."""
+        return np.concatenate([self.table.new_rows(0), *self.blocks()])
+
+    def finish(self, target: Path, *, keep_parts: bool = False) -> None:
+        """Write all rows as one file, then remove the parts unless they are kept for a later ``remove_parts``."""
+        self.flush(self._appended_round)
+        write_table(target, self.table, self.blocks())
+        if not keep_parts:
+            self.remove_parts()
+
+    def remove_parts(self) -> None:
+        """Remove the parts, and the folder if nothing else lies in it."""
+        if self.folder is None or not self.folder.is_dir():
+            return
+        for _, _, file in _parts(self.folder):
+            file.unlink()
+        _remove_partials(self.folder)
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+
+def _parts(folder: Path) -> list[tuple[int, int, Path]]:
+    """First round, last round and file of each part, in order."""
+    if not folder.is_dir():
+        return []
+    named = ((_PART.fullmatch(file.name), file) for file in folder.iterdir())
+    return sorted((int(match[1]), int(match[2]), file) for match, file in named if match)
+
+
+def _remove_partials(folder: Path) -> None:
+    for file in folder.iterdir():
+        if _PARTIAL.fullmatch(file.name):
+            file.unlink()
+
+
+def _require_cover(folder: Path, ranges: list[tuple[int, int]], last_round: int) -> None:
+    """Refuse gaps and overlaps."""
+    expected = 1
+    for first, last in ranges:
+        if first != expected or last < first:
+            raise InvalidInputError(f"{folder}: a part must start with round {expected}, got {first} to {last}")
+        expected = last + 1
+    if expected != last_round + 1:
+        raise InvalidInputError(f"{folder}: the parts must cover rounds 1 to {last_round}, got 1 to {expected - 1}")

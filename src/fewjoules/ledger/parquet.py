@@ -1,0 +1,122 @@
+"""Tables as Parquet files whose bytes depend on their rows alone. pyarrow is imported where it is used."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fewjoules.errors import InvalidInputError
+from fewjoules.files import whole_file
+from fewjoules.ledger.schema import RowArray, TableSchema
+
+GROUP_ROWS = 65_536
+_TABLE_KEY, _VERSION_KEY, _UNIT_KEY = b"fewjoules.table", b"fewjoules.schema_version", b"unit"
+_FIRST_NAME = b"fedjoule."  # in place of ``fewjoules.`` in files written before the package was renamed
+
+
+def write_table(path: str | Path, table: TableSchema, blocks: Iterable[RowArray]) -> None:
+    """Write the rows of all blocks, in row groups of a fixed size wherever the blocks end."""
+    import pyarrow.parquet as pq
+
+    schema = arrow_schema(table)
+    with (
+        whole_file(Path(path)) as stream,
+        pq.ParquetWriter(stream, schema, compression="zstd") as writer,
+    ):
+        for group in _regrouped(table, blocks):
+            writer.write_batch(_to_arrow(group, table, schema), row_group_size=GROUP_ROWS)
+
+
+def read_table(path: str | Path, table: TableSchema) -> RowArray:
+    """All rows of a file that ``write_table`` wrote."""
+    return np.concatenate([table.new_rows(0), *read_blocks(path, table)])
+
+
+def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None = None) -> Iterator[RowArray]:
+    """The rows of a file, at most ``GROUP_ROWS`` at a time; columns that are not asked for keep their defaults."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            _require_table(path, table, file.schema_arrow)
+            for batch in file.iter_batches(batch_size=GROUP_ROWS, columns=columns, use_threads=False):
+                yield _from_arrow(batch, table)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InvalidInputError(f"{path}: cannot be read as a Parquet file ({reason})") from error
+
+
+def arrow_schema(table: TableSchema) -> Any:
+    """The table in Arrow's words: types, units, name and version."""
+    import pyarrow as pa
+
+    fields = [
+        pa.field(
+            column.name,
+            pa.from_numpy_dtype(np.dtype(column.dtype)),
+            nullable=column.nullable,
+            metadata={_UNIT_KEY: column.unit.encode()},
+        )
+        for column in table.columns
+    ]
+    return pa.schema(fields, metadata={_TABLE_KEY: table.name.encode(), _VERSION_KEY: str(table.version).encode()})
+
+
+def _require_table(path: str | Path, table: TableSchema, found: Any) -> None:
+    metadata = found.metadata or {}
+    for key, expected in ((_TABLE_KEY, table.name), (_VERSION_KEY, str(table.version))):
+        value = metadata.get(key, metadata.get(_FIRST_NAME + key.partition(b".")[2]))
+        if value != expected.encode():
+            got = "none" if value is None else repr(value.decode("utf-8", "replace"))
+            raise InvalidInputError(f"{path}: {key.decode()} must be {expected!r}, got {got}")
+    expected_schema = arrow_schema(table)
+    if not found.equals(expected_schema):
+        wrong = [
+            name for name in {*found.names, *expected_schema.names} if not _same_field(found, expected_schema, name)
+        ]
+        raise InvalidInputError(
+            f"{path}: must have the columns of the {table.name}, version {table.version}, in order; "
+            f"got {len(found.names)} columns, check {sorted(wrong) or 'their order'}"
+        )
+
+
+def _same_field(found: Any, expected: Any, name: str) -> bool:
+    indices = [schema.get_all_field_indices(name) for schema in (found, expected)]
+    return all(len(index) == 1 for index in indices) and found.field(name).equals(expected.field(name))
+
+
+def _regrouped(table: TableSchema, blocks: Iterable[RowArray]) -> Iterator[RowArray]:
+    """The same rows in blocks of ``GROUP_ROWS``, the last one shorter; each must be used before the next is taken."""
+    group = np.empty(GROUP_ROWS, dtype=table.dtype)
+    filled = 0
+    for block in blocks:
+        first = 0
+        while first < block.size:
+            taken = min(GROUP_ROWS - filled, block.size - first)
+            group[filled : filled + taken] = block[first : first + taken]
+            first, filled = first + taken, filled + taken
+            if filled == GROUP_ROWS:
+                yield group
+                filled = 0
+    if filled:
+        yield group[:filled]
+
+
+def _to_arrow(rows: RowArray, table: TableSchema, schema: Any) -> Any:
+    import pyarrow as pa
+
+    arrays = [
+        pa.array(values, mask=np.isnan(values) if column.nullable else None)
+        for column in table.columns
+        for values in [np.ascontiguousarray(rows[column.name])]
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _from_arrow(batch: Any, table: TableSchema) -> RowArray:
+    rows = table.new_rows(batch.num_rows)
+    for name in batch.schema.names:
+        rows[name] = batch.column(name).to_numpy(zero_copy_only=False)
+    return rows

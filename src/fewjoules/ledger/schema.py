@@ -1,0 +1,100 @@
+"""The two tables of a run, column by column. docs/ledger.md lists the same columns."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewjoules.errors import InvalidInputError
+
+RowArray = NDArray[np.void]  # a structured array with the fields of a table
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; a value that is missing is NaN in NumPy and null in Parquet, if ``nullable``."""
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A named list of columns with a version."""
+
+    name: str
+    version: int
+    columns: tuple[Column, ...]
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.void]:
+        """Type of a row in memory."""
+        return np.dtype([(column.name, column.dtype) for column in self.columns])
+
+    def new_rows(self, count: int) -> RowArray:
+        """Rows to fill in: zeros, and NaN where a value may be missing."""
+        rows = np.zeros(count, dtype=self.dtype)
+        for column in self.columns:
+            if column.nullable:
+                rows[column.name] = np.nan
+        return rows
+
+    def require_rows(self, rows: Any) -> RowArray:
+        """Rows of this table, or an error."""
+        found = getattr(rows, "dtype", type(rows).__name__)
+        if not isinstance(rows, np.ndarray) or rows.ndim != 1 or found != self.dtype:
+            raise InvalidInputError(f"rows of the {self.name} must be a vector of type {self.dtype}, got {found}")
+        return rows
+
+
+LEDGER = TableSchema(
+    "ledger",
+    1,
+    (
+        Column("round", "i4", "1", "round, from 1"),
+        Column("device", "i4", "1", "device, from 0"),
+        Column("delivered", "?", "1", "the upload arrived"),
+        Column("local_steps", "i4", "steps", "local steps taken"),
+        Column("samples", "i8", "samples", "samples processed in the round"),
+        Column("entries", "i8", "entries", "entries k of the update that were sent"),
+        Column("payload_bytes", "i8", "bytes", "uplink payload, parameters and buffers"),
+        Column("payload_written", "?", "1", "true: the bytes were written; false: counted by `encoded_size`"),
+        Column("uplink_joules", "f8", "joules", "sending the payload", nullable=True),
+        Column("uplink_seconds", "f8", "seconds", "sending the payload", nullable=True),
+        Column("planned_uplink_joules", "f8", "joules", "sending the payload at the average rate", nullable=True),
+        Column("downlink_bytes", "i8", "bytes", "received by the device"),
+        Column("downlink_joules", "f8", "joules", "receiving", nullable=True),
+        Column("downlink_seconds", "f8", "seconds", "receiving", nullable=True),
+        Column("compute_joules", "f8", "joules", "local steps", nullable=True),
+        Column("compute_seconds", "f8", "seconds", "local steps", nullable=True),
+    ),
+)
+
+METRICS = TableSchema(
+    "metrics",
+    1,
+    (
+        Column("round", "i4", "1", "round, from 1"),
+        Column("epochs", "f8", "epochs", "mean passes over the local data so far"),
+        Column("batch_size", "i8", "samples", "largest batch of the round"),
+        Column("learning_rate", "f8", "1", "learning rate of the last step"),
+        Column("train_loss", "f8", "1", "mean over the round's batches"),
+        Column("train_accuracy", "f8", "1", "mean over the round's batches, 0 to 1", nullable=True),
+        Column("test_loss", "f8", "1", "missing where the round was not evaluated", nullable=True),
+        Column("test_accuracy", "f8", "1", "0 to 1; missing where the round was not evaluated", nullable=True),
+        Column("round_joules", "f8", "joules", "all devices in this round", nullable=True),
+        Column("round_seconds", "f8", "seconds", "the slowest device of this round", nullable=True),
+        Column("total_joules", "f8", "joules", "all devices so far", nullable=True),
+        Column("total_radio_joules", "f8", "joules", "radio of all devices so far", nullable=True),
+        Column("total_compute_joules", "f8", "joules", "local steps of all devices so far", nullable=True),
+        Column("total_seconds", "f8", "seconds", "all rounds so far", nullable=True),
+        Column("total_payload_bytes", "i8", "bytes", "uplink payloads of all devices so far"),
+    ),
+)
+
+TABLES = (LEDGER, METRICS)

@@ -1,0 +1,127 @@
+"""Deadlines and batteries, as lower bounds on each device's sparsity.
+
+A sparser message is shorter and cheaper, so for a given H a deadline is a least sparsity of each device. A
+battery allows a device battery / K joules a round; for a supposed mean power s, which fixes K, that too is a
+least sparsity, and it rises with s.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fewjoules.arrays import FloatArray
+from fewjoules.errors import InfeasiblePlanError
+from fewjoules.planner.frontier import invert_message_bits
+from fewjoules.planner.problem import ControlProblem
+
+MAX_CLIMB = 5000
+_SLACK = 1e-12  # relative; keeps rounding from breaking a constraint that the exact sparsity meets
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Least sparsity of each device, infinite where no sparsity helps."""
+
+    lower: FloatArray
+    upper: float
+
+    @property
+    def feasible(self) -> bool:
+        """Whether every device has a sparsity to choose."""
+        return bool(np.all(self.lower <= self.upper))
+
+    @property
+    def worst(self) -> int:
+        """The device that is hardest to serve."""
+        return int(np.argmax(self.lower))
+
+
+def deadline_box(problem: ControlProblem, local_steps: int) -> Box:
+    """Least sparsity with which each device ends a round of H steps in time."""
+    low, high = problem.sparsity
+    if problem.round_seconds is None:
+        return Box(np.full(problem.devices, low), high)
+    fleet = problem.fleet
+    problem.require_device_seconds(local_steps, high)
+    assert fleet.seconds_per_bit is not None
+    assert fleet.seconds_per_step is not None
+    left = problem.round_seconds - local_steps * fleet.seconds_per_step - fleet.message_seconds
+    return Box(_least_sparsity(problem, left, fleet.seconds_per_bit), high)
+
+
+def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, box: Box) -> Box:
+    """``box`` raised until no device spends more than its battery in K(mean_power, H) rounds."""
+    batteries = problem.fleet.battery_joules
+    if batteries is None:
+        return box
+    rounds = float(problem.rounds.rounds(mean_power, local_steps, problem.devices))
+    fleet = problem.fleet
+    left = batteries / rounds - local_steps * fleet.joules_per_step - fleet.message_joules
+    return Box(np.maximum(box.lower, _least_sparsity(problem, left, fleet.joules_per_bit)), box.upper)
+
+
+def least_consistent_power(
+    raise_box: Callable[[float], Box], power_of: Callable[[Box], float], start: float
+) -> tuple[float, bool]:
+    """The least s >= start with power_of(raise_box(s)) <= s, and True; or a bound that every such s exceeds, and False.
+
+    Both maps are monotone, so the iteration rises to the least fixed point, in floating point too, and never passes a
+    consistent s. Where it has not arrived after ``MAX_CLIMB`` steps the two curves all but touch; that counts as none.
+    """
+    s = start
+    for _ in range(MAX_CLIMB):
+        box = raise_box(s)
+        if not box.feasible:
+            break
+        power = power_of(box)
+        if power <= s:
+            return s, True
+        s = power
+    return s, False
+
+
+def require_deadline(problem: ControlProblem) -> list[int]:
+    """The H that can meet the deadline; refused with the slowest device named if there are none."""
+    feasible = [h for h in problem.step_choices.tolist() if deadline_box(problem, h).feasible]
+    if not feasible:
+        steps, high = int(problem.step_choices[0]), problem.sparsity[1]
+        seconds = problem.require_device_seconds(steps, high)
+        device = int(np.argmax(seconds))
+        raise InfeasiblePlanError(
+            f"round_seconds = {problem.round_seconds:g} cannot be met: device {problem.fleet.device_name(device)} "
+            f"needs at least {seconds[device]:.6g} seconds a round (H = {steps}, sparsity {high:g})"
+        )
+    return feasible
+
+
+def battery_shortage(
+    problem: ControlProblem, local_steps: int, box: Box, mean_power: float
+) -> tuple[float, int, float]:
+    """(ratio, device, joules): who exceeds its battery, and what it needs at least whatever the others do.
+
+    The joules suppose the fewest rounds that the deadline's box allows. If even they fit the battery, the device is the
+    one that runs out of sparsity at ``mean_power``, where the search for a consistent plan broke off.
+    """
+    batteries = problem.fleet.battery_joules
+    assert batteries is not None
+    need = problem.predicted_rounds(local_steps, box.lower) * problem.round_joules(local_steps, box.upper)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(need > 0.0, need / batteries, 0.0)
+    device = int(np.argmax(ratio))
+    if ratio[device] <= 1.0:
+        device = battery_box(problem, local_steps, mean_power, box).worst
+    return float(ratio[device]), device, float(need[device])
+
+
+def _least_sparsity(problem: ControlProblem, budget: FloatArray, cost_per_bit: FloatArray) -> FloatArray:
+    """Least sparsity in the limits with cost_per_bit * bits <= budget; infinite where there is none."""
+    low, high = problem.sparsity
+    kappa = problem.value_bits + 1
+    most, least = (cost_per_bit * float(problem.message_bits(delta)) for delta in (low, high))
+    delta = np.where(budget >= most, low, np.inf)
+    between = (budget >= least) & (budget < most)
+    if between.any():
+        share = budget[between] / (cost_per_bit[between] * problem.parameters) * (1.0 - _SLACK)
+        delta[between] = np.clip(np.exp(invert_message_bits(share, kappa)), low, high)
+    return delta

@@ -1,0 +1,188 @@
+"""The frontier between radio joules and mean power of sparsity, with its tangents in closed form.
+
+For every multiplier mu > 0 each device minimises, in x = ln(delta),
+
+    c h(x) + (mu / M) exp(q x),    h(x) = (x / ln 2 + kappa) exp(-x),    c = joules_per_bit * d,
+
+which is convex. With B = 1 - kappa ln 2, n = q + 1 and y = x - B the stationary point solves
+
+    n y - ln y = t,    t = ln c - ln(q ln 2 mu / M) - n B:
+
+Corollary 3 of [LI21] for q = 2, where y = -W(-exp(-t) n) / n on the Lambert branch W_{-1}. The other branch
+is a maximum at delta < 1. Working with t keeps exp(3 B), about 1e-29, out of the arithmetic. Devices
+with c = 0 have t = -inf and stay at their lower bound.
+"""
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fewjoules.arrays import FloatArray
+
+_CHUNK = 1 << 14  # entries that stay in the second-level cache through one evaluation
+_CHUNKS_FOR_THREADS = 16  # fewer are done sooner than they are handed out
+_LN2 = math.log(2.0)
+
+
+def lambert_root(t: FloatArray, n: float, low: FloatArray | float) -> FloatArray:
+    """The root y >= low > 1/n of n y - ln y = t, by Newton's method; t must be at least n low - ln low.
+
+    Equals -W_{-1}(-n exp(-t)) / n. The function is convex and increasing there, so the second iterate
+    and all that follow lie to the right of the root and fall towards it.
+    """
+    y = np.log(t / n)
+    y += t
+    y /= n
+    np.maximum(y, low, out=y)
+    for _ in range(60):
+        # the step y - (n y - ln y - t) / (n - 1 / y) as a factor, with few passes over memory
+        factor = np.log(y)
+        factor += t
+        factor -= 1.0
+        slope = n * y
+        slope -= 1.0
+        factor /= slope
+        y *= factor
+        factor -= 1.0
+        if not max(factor.max(), -factor.min()) > 1e-8:  # quadratic: the next step would be below 1e-16
+            break
+    return y
+
+
+def invert_message_bits(bits_per_parameter: FloatArray, kappa: float) -> FloatArray:
+    """The ln(delta) at which h(ln delta) is the given positive number, at most kappa."""
+    t = kappa * _LN2 - np.log(bits_per_parameter * _LN2)
+    return lambert_root(t, 1.0, kappa * _LN2) - kappa * _LN2
+
+
+def _distinct(costs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Different costs in order, and how often each occurs."""
+    ordered = np.sort(costs)
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    return ordered[first], np.diff(first, append=costs.size).astype(np.float64)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points of the frontier with their tangents: radio falls by ``multiplier`` for each unit of mean power."""
+
+    log_multiplier: FloatArray
+    mean_power: FloatArray
+    radio_joules: FloatArray
+
+    @property
+    def multiplier(self) -> FloatArray:
+        """mu = -d radio / d mean_power."""
+        return np.exp(self.log_multiplier)
+
+
+class Frontier:
+    """Least radio joules of a round for each mean power s = mean(delta^q), under bounds on each sparsity.
+
+    ``lower`` and ``upper`` are numbers or arrays of shape (devices,). With plain numbers, devices of
+    equal cost are merged, and the order of devices does not matter to the last bit.
+    """
+
+    def __init__(
+        self,
+        joules_per_bit: FloatArray,
+        *,
+        parameters: int,
+        value_bits: int,
+        exponent: float,
+        lower: ArrayLike,
+        upper: float,
+    ) -> None:
+        """Precompute what does not depend on the multiplier."""
+        costs = joules_per_bit * float(parameters)
+        self.devices = costs.size
+        self._cost_of_device = costs
+        self._count: FloatArray | float = 1.0
+        if np.ndim(lower) == 0:
+            costs, self._count = _distinct(costs)
+        self._cost = costs
+        with np.errstate(divide="ignore"):
+            self._log_cost = np.log(costs)
+        self._exponent = exponent
+        self._n = exponent + 1.0
+        self._B = 1.0 - (value_bits + 1) * _LN2
+        self._lower = np.asarray(lower, dtype=np.float64)
+        self._upper = upper
+        self._y_lower = np.log(self._lower) - self._B
+        self._y_upper = np.log(upper) - self._B
+        self._t_lower = self._n * self._y_lower - np.log(self._y_lower)
+        self._t_upper = float(self._n * self._y_upper - np.log(self._y_upper))
+        self._pool = ThreadPoolExecutor(_cores()) if costs.size > _CHUNKS_FOR_THREADS * _CHUNK else None
+
+    @property
+    def log_multiplier_range(self) -> tuple[float, float]:
+        """ln(mu) below which every paying device is at its upper bound, and above which all are at the lower."""
+        paying = self._cost > 0.0
+        if not paying.any():
+            return 0.0, 0.0
+        offset = float(self._offset(0.0))
+        lowest = float(self._log_cost[paying].min()) + offset - self._t_upper
+        t_lower = np.broadcast_to(self._t_lower, self._log_cost.shape)
+        highest = float((self._log_cost - t_lower).max()) + offset
+        return min(lowest, highest), highest
+
+    def points(self, log_multipliers: ArrayLike) -> Points:
+        """The points where tangents of these slopes touch, in the order given."""
+        logs = np.atleast_1d(np.asarray(log_multipliers, dtype=np.float64))
+        if self._cost.size <= _CHUNK:
+            power, radio = self._sums(logs[:, None], slice(None))
+        else:
+            parts = [slice(i, i + _CHUNK) for i in range(0, self._cost.size, _CHUNK)]
+            tasks = [(log, part) for log in logs for part in parts]
+            apply = map if self._pool is None else self._pool.map
+            sums = list(apply(lambda task: self._sums(np.array([[task[0]]]), task[1]), tasks))
+            power, radio = np.array(sums)[:, :, 0].reshape(logs.size, len(parts), 2).sum(axis=1).T
+        return Points(logs, power / self.devices, radio)
+
+    def sparsity(self, log_multiplier: float) -> FloatArray:
+        """The sparsity of each device where the tangent of this slope touches, shape (devices,)."""
+        sparsity = np.empty(self.devices)
+        parts = [slice(i, i + _CHUNK) for i in range(0, self.devices, _CHUNK)]
+
+        def fill(part: slice) -> None:
+            with np.errstate(divide="ignore"):
+                log_cost = np.log(self._cost_of_device[part])
+            lower, y_lower = self._part(self._lower, part), self._part(self._y_lower, part)
+            y = self._stationary(log_cost, np.float64(log_multiplier), part)
+            inside = np.clip(np.exp(y + self._B), lower, self._upper)
+            sparsity[part] = np.where(y <= y_lower, lower, np.where(y >= self._y_upper, self._upper, inside))
+
+        list((map if self._pool is None else self._pool.map)(fill, parts))
+        return sparsity
+
+    def _offset(self, log_multiplier: ArrayLike) -> FloatArray:
+        """t - ln c."""
+        log_weight = math.log(self._exponent * _LN2 / self.devices) + np.asarray(log_multiplier)
+        return np.asarray(-log_weight - self._n * self._B)
+
+    def _stationary(self, log_cost: FloatArray, log_multiplier: ArrayLike, part: slice) -> FloatArray:
+        t_lower, y_lower = self._part(self._t_lower, part), self._part(self._y_lower, part)
+        t = np.clip(log_cost + self._offset(log_multiplier), t_lower, self._t_upper)
+        return np.minimum(lambert_root(t, self._n, y_lower), self._y_upper)
+
+    def _sums(self, log_multiplier: FloatArray, part: slice) -> tuple[FloatArray, FloatArray]:
+        """Sums over devices of delta^q and of c h(ln delta); h = (y + 1) / (delta ln 2)."""
+        y = self._stationary(self._log_cost[part], log_multiplier, part)
+        count = self._part(np.asarray(self._count), part)
+        inverse_delta = np.exp(-(y + self._B))
+        radio = self._cost[part] * count * (y + 1.0) * inverse_delta / _LN2
+        power = inverse_delta**-self._exponent if self._exponent == 2.0 else np.exp(self._exponent * (y + self._B))
+        return np.sum(power * count, axis=-1), np.sum(radio, axis=-1)
+
+    @staticmethod
+    def _part(array: FloatArray, part: slice) -> FloatArray:
+        return array[part] if array.ndim else array

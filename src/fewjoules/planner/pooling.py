@@ -1,0 +1,37 @@
+"""Whether each device has its own sparsity, or all share one."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fewjoules.arrays import FloatArray
+from fewjoules.planner.constraints import Box
+from fewjoules.planner.frontier import Frontier
+from fewjoules.planner.problem import ControlProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """A problem, and whether its devices share one sparsity, which then sees the mean cost and the tightest box."""
+
+    problem: ControlProblem
+    shared: bool = False
+
+    def frontier(self, box: Box | None = None) -> Frontier:
+        """The frontier within the limits, or within a box."""
+        problem, costs = self.problem, self.problem.fleet.joules_per_bit
+        lower: FloatArray | float = problem.sparsity[0] if box is None else box.lower
+        if self.shared:
+            costs, lower = np.full_like(costs, costs.mean()), float(np.max(lower))
+        return Frontier(
+            costs,
+            parameters=problem.parameters,
+            value_bits=problem.value_bits,
+            exponent=problem.rounds.exponent,
+            lower=lower,
+            upper=problem.sparsity[1],
+        )
+
+    def pool(self, box: Box) -> Box:
+        """The box that the choice has to respect."""
+        return Box(np.full_like(box.lower, box.lower.max()), box.upper) if self.shared else box

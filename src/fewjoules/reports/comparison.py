@@ -1,0 +1,207 @@
+"""Runs beside each other: one row a run, the cheapest first, and the saving in a sentence."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.markup import escape
+from rich.table import Table
+
+from fewjoules.reports.results import RunResults
+from fewjoules.reports.tables import number
+
+UNKNOWN = "-"
+_NBSP = "\u00a0"
+_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of one run; ``missed`` if it had a target and did not meet it."""
+
+    run: RunResults
+    cells: tuple[str, ...]
+    missed: bool
+
+
+def comparison_table(runs: Sequence[RunResults]) -> Table:
+    """The runs as a table for the terminal."""
+    runs = ranked(runs)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, title in enumerate(column_titles(runs)):
+        table.add_column(title, justify="right" if place else "left", no_wrap=True)
+    for row in comparison_rows(runs):
+        table.add_row(*(escape(cell) for cell in row.cells), style="dim" if row.missed else None)
+    return table
+
+
+def column_titles(runs: Sequence[RunResults]) -> tuple[str, ...]:
+    """Titles of the cells, which end in their units."""
+    joules = "J" if any(run.summary.target_accuracy is None for run in runs) else "J to target"
+    last = "accuracy" if _best(runs) is None else "x least"
+    return ("scheme", "H", "rounds", joules, "radio J", "compute J", "seconds", "payload", last)
+
+
+def ranked(runs: Sequence[RunResults]) -> list[RunResults]:
+    """Runs that met the target by their joules, then those that missed it."""
+    return sorted(runs, key=_rank)
+
+
+def comparison_rows(runs: Sequence[RunResults]) -> list[Row]:
+    """One row a run; totals count up to the target, or to the end of a run that missed it."""
+    best = _best(runs)
+    return [_row(run, name, best) for run, name in zip(runs, labels(runs), strict=True)]
+
+
+def labels(runs: Sequence[RunResults]) -> list[str]:
+    """A different name for each run: its scheme, numbered where several runs share it."""
+    totals = Counter(run.summary.scheme for run in runs)
+    seen: Counter[str] = Counter()
+    names = []
+    for run in runs:
+        scheme = run.summary.scheme
+        seen[scheme] += 1
+        names.append(f"{scheme} #{seen[scheme]}" if totals[scheme] > 1 else scheme)
+    return names
+
+
+def headline(runs: Sequence[RunResults]) -> str:
+    """What the runs show, in one sentence."""
+    names = labels(runs)
+    if len(runs) == 1:
+        return _alone(names[0], runs[0])
+    target = common_target(runs)
+    if target is None:
+        return f"{len(runs)} runs without a common target accuracy"
+    reached = sorted((run for run in runs if run.summary.reached), key=_rank)
+    name = {id(run): label for run, label in zip(runs, names, strict=True)}
+    if not reached:
+        closest = max(runs, key=lambda run: run.summary.test_accuracy or 0.0)
+        return f"No run reached {percent(target)}; the closest was {name[id(closest)]} with {_accuracy(closest)}."
+    first, last = reached[0], reached[-1]
+    sentence = f"{name[id(first)]} reached {percent(target)} {_price(first)}"
+    factor = _factor(last, first)
+    if last is first or factor is None:
+        return f"{sentence}."
+    more = "as much" if factor < 1.005 else f"{factor:,.3g} times as much"
+    return f"{sentence}; {name[id(last)]} took {more}."
+
+
+def remarks(runs: Sequence[RunResults]) -> list[str]:
+    """What the headline leaves out: runs that missed the target or were interrupted, and missing joules."""
+    names = labels(runs)
+    found = []
+    for run, name in zip(runs, names, strict=True):
+        summary = run.summary
+        if summary.target_reached is False and summary.target_accuracy is not None and len(runs) > 1:
+            found.append(
+                f"{name} did not reach {percent(summary.target_accuracy)}: it stopped at {_accuracy(run)} "
+                f"after {summary.rounds:,} rounds (limit: {summary.stop_reason})."
+            )
+        elif summary.stop_reason == "interrupted":
+            found.append(f"{name} was interrupted after {summary.rounds:,} rounds.")
+    unknown = [name for run, name in zip(runs, names, strict=True) if run.summary.joules is None]
+    if unknown:
+        found.append(f"No fleet was given for {', '.join(unknown)}, so joules are unknown.")
+    return found
+
+
+def common_target(runs: Sequence[RunResults]) -> float | None:
+    """The target accuracy if all runs share one."""
+    targets = {run.summary.target_accuracy for run in runs}
+    return targets.pop() if len(targets) == 1 else None
+
+
+def percent(share: float) -> str:
+    """A share of 1 in percent."""
+    return f"{100.0 * share:.4g}{_NBSP}%"
+
+
+def ratio(value: float) -> str:
+    """How many times as much, to three digits."""
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def byte_count(count: float) -> str:
+    """Bytes in the largest unit that leaves a whole part."""
+    place = min(len(_BYTE_UNITS) - 1, max(0, int(math.log10(max(count, 1.0)) + 1e-9) // 3))
+    return f"{count / 1000**place:.4g} {_BYTE_UNITS[place]}"
+
+
+def _rank(run: RunResults) -> tuple[bool, float, int]:
+    summary = run.summary
+    joules = summary.joules_to_target if summary.reached else summary.joules
+    rounds = summary.rounds_to_target if summary.reached else summary.rounds
+    missed = summary.target_accuracy is not None and not summary.reached
+    return missed, math.inf if joules is None else joules, rounds or 0
+
+
+def _best(runs: Sequence[RunResults]) -> float | None:
+    """Least joules to the target, if the runs can be compared at all."""
+    if len(runs) < 2 or common_target(runs) is None:
+        return None
+    joules = [run.summary.joules_to_target for run in runs if run.summary.reached]
+    return min((value for value in joules if value), default=None)
+
+
+def _row(run: RunResults, name: str, best: float | None) -> Row:
+    summary = run.summary
+    missed = summary.target_accuracy is not None and not summary.reached
+    joules = summary.joules_to_target if summary.reached else summary.joules
+    rounds = summary.rounds_to_target if summary.reached else summary.rounds
+    seconds = summary.seconds_to_target if summary.reached else summary.seconds
+    more = "> " if missed else ""
+    accuracy = UNKNOWN if summary.test_accuracy is None else percent(summary.test_accuracy)
+    if missed:
+        last = f"missed: {accuracy}"
+    elif best is None:
+        last = accuracy
+    else:
+        last = UNKNOWN if joules is None else ratio(joules / best)
+    cells = (
+        name,
+        str(summary.local_steps),
+        f"{more}{rounds:,}",
+        UNKNOWN if joules is None else more + number(joules),
+        _known(run.at_target("total_radio_joules")),
+        _known(run.at_target("total_compute_joules")),
+        UNKNOWN if seconds is None else more + number(seconds),
+        byte_count(run.at_target("total_payload_bytes")) if run.metrics.size else UNKNOWN,
+        last,
+    )
+    return Row(run, cells, missed)
+
+
+def _known(value: float) -> str:
+    return UNKNOWN if math.isnan(value) else number(value)
+
+
+def _accuracy(run: RunResults) -> str:
+    accuracy = run.summary.test_accuracy
+    return "an unknown accuracy" if accuracy is None else percent(accuracy)
+
+
+def _price(run: RunResults) -> str:
+    """Joules if they are known, else rounds."""
+    joules = run.summary.joules_to_target
+    return f"in {run.summary.rounds_to_target:,} rounds" if joules is None else f"with {number(joules)}{_NBSP}J"
+
+
+def _factor(run: RunResults, best: RunResults) -> float | None:
+    """How many times the joules of the best run, if both are known."""
+    ours, least = run.summary.joules_to_target, best.summary.joules_to_target
+    return ours / least if ours is not None and least else None
+
+
+def _alone(name: str, run: RunResults) -> str:
+    summary = run.summary
+    if summary.reached and summary.target_accuracy is not None:
+        rounds = "" if summary.joules_to_target is None else f" in {summary.rounds_to_target:,} rounds"
+        return f"{name} reached {percent(summary.target_accuracy)} {_price(run)}{rounds}."
+    spent = "" if summary.joules is None else f" and {number(summary.joules)}{_NBSP}J"
+    if summary.target_accuracy is not None:
+        missed = f"{name} did not reach {percent(summary.target_accuracy)}"
+        return f"{missed}: {_accuracy(run)} after {summary.rounds:,} rounds{spent}."
+    accuracy = "no known" if summary.test_accuracy is None else percent(summary.test_accuracy)
+    return f"{name}: {accuracy} test accuracy after {summary.rounds:,} rounds{spent}."

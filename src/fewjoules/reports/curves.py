@@ -1,0 +1,230 @@
+"""What the five figures of a run show, as numbers: both the page and the plots draw these."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fewjoules.arrays import FloatArray, IntArray
+from fewjoules.reports.comparison import labels
+from fewjoules.reports.plots import COLOURS, MARKERS
+from fewjoules.reports.results import RunResults
+
+MAX_POINTS = 2_000
+MAX_DEVICES_SHOWN = 60
+MAX_BUCKETS = 200
+MAX_NAMES = 15  # names beside one axis
+SHORT_NAME = 18
+LOG_SPAN = 20.0  # a range wider than this is drawn on a logarithmic axis
+KIND_COLOURS = {"uplink": "#56B4E9", "downlink": "#999999", "compute": "#F0E442"}  # used for no scheme
+_SPARE_COLOURS = (*COLOURS.values(), "#56B4E9")
+_SPARE_MARKERS = "os^vXD"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a run is drawn in every figure; ``repeat`` counts earlier runs of the same colour."""
+
+    label: str
+    colour: str
+    marker: str
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points of one run; ``goal`` is the one that met the target."""
+
+    look: Look
+    x: FloatArray
+    y: FloatArray
+    goal: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogAxis:
+    """The range of a logarithmic axis with ticks at round numbers."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBars:
+    """Joules of one run by kind: one bar a device, or the mean of equally many devices sorted by joules."""
+
+    look: Look
+    names: tuple[str, ...] | None
+    share: FloatArray  # middle of each bar among the sorted devices, in percent
+    joules: dict[str, FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A prediction of the plan beside what the run took; a run that missed the target took at least that."""
+
+    look: Look
+    predicted: float
+    measured: float
+    reached: bool
+
+
+def looks(runs: Sequence[RunResults]) -> list[Look]:
+    """The same colour for the same scheme; schemes without a colour of their own take those left over."""
+    schemes = dict.fromkeys(run.summary.scheme for run in runs)
+    left = [colour for name, colour in COLOURS.items() if name not in schemes] or list(_SPARE_COLOURS)
+    others = [scheme for scheme in schemes if scheme not in COLOURS]
+    colours = COLOURS | {scheme: left[place % len(left)] for place, scheme in enumerate(others)}
+    markers = MARKERS | {scheme: _SPARE_MARKERS[place % len(_SPARE_MARKERS)] for place, scheme in enumerate(others)}
+    used: dict[str, int] = {}
+    found = []
+    for run, label in zip(runs, labels(runs), strict=True):
+        colour = colours[run.summary.scheme]
+        found.append(Look(label, colour, markers[run.summary.scheme], used.get(colour, 0)))
+        used[colour] = used.get(colour, 0) + 1
+    return found
+
+
+def thinned(count: int, most: int, keep: int | None = None) -> IntArray:
+    """At most ``most`` of ``count`` indices, both ends among them: half evenly spaced, half denser at the start."""
+    if count <= most:
+        return np.arange(count, dtype=np.int64)
+    half = (most - 1) // 2
+    even = np.linspace(0, count - 1, half)
+    early = np.geomspace(1, count, half) - 1
+    extra = [] if keep is None else [keep]
+    return np.unique(np.rint(np.concatenate([even, early, extra])).astype(np.int64))
+
+
+def accuracy_curves(runs: Sequence[RunResults]) -> list[Curve]:
+    """Test accuracy in percent against rounds, where it was evaluated."""
+    return _curves(runs, "round")
+
+
+def error_curves(runs: Sequence[RunResults]) -> list[Curve]:
+    """Test error in percent against joules; an error of 0 is put at half the least error that is drawn."""
+    curves = [
+        Curve(c.look, c.x, 100.0 - c.y, c.goal and (c.goal[0], 100.0 - c.goal[1]))
+        for c in _curves(runs, "total_joules")
+    ]
+    errors = np.concatenate([np.array([200.0]), *(curve.y for curve in curves)])
+    floor = float(errors[errors > 1e-9].min()) / 2.0
+    return [Curve(c.look, c.x, np.maximum(c.y, floor), c.goal and (c.goal[0], max(c.goal[1], floor))) for c in curves]
+
+
+def _curves(runs: Sequence[RunResults], column: str) -> list[Curve]:
+    most = min(MAX_POINTS, max(100, 12_000 // max(1, len(runs))))
+    curves = []
+    for run, look in zip(runs, looks(runs), strict=True):
+        x, y = run.metrics[column].astype(np.float64), 100.0 * run.metrics["test_accuracy"]
+        drawn = np.flatnonzero(np.isfinite(x) & (x > 0.0) & np.isfinite(y))
+        met = np.flatnonzero(run.metrics["round"][drawn] == (run.summary.rounds_to_target or -1))
+        goal = int(met[0]) if met.size and run.summary.reached else None
+        chosen = drawn[thinned(drawn.size, most, goal)]
+        point = None if goal is None else (float(x[drawn[goal]]), float(y[drawn[goal]]))
+        if chosen.size:
+            curves.append(Curve(look, x[chosen], y[chosen], point))
+    return curves
+
+
+def device_bars(runs: Sequence[RunResults]) -> list[DeviceBars]:
+    """Joules of each device by kind, for the runs that know some."""
+    bars = []
+    for run, look in zip(runs, looks(runs), strict=True):
+        joules = run.device_joules
+        joules = {kind: values for kind, values in joules.items() if kind != "downlink" or values.any()}
+        if not joules:
+            continue
+        count = run.summary.sparsity.size
+        names: tuple[str, ...] | None = run.summary.device_names
+        if count > MAX_DEVICES_SHOWN:
+            order = np.argsort(-np.sum(list(joules.values()), axis=0), kind="stable")
+            joules = {kind: _bucket_means(values[order]) for kind, values in joules.items()}
+            names = None
+        size = next(iter(joules.values())).size
+        bars.append(DeviceBars(look, names, (np.arange(size) + 0.5) * 100.0 / size, joules))
+    return bars
+
+
+def sparsity_curves(runs: Sequence[RunResults]) -> tuple[tuple[str, ...] | None, list[Curve]]:
+    """Sparsity of each device, with their names; of many or different devices, sorted against their share."""
+    names = {run.summary.device_names for run in runs}
+    shared = names.pop() if len(names) == 1 else None
+    if shared is not None and len(shared) > MAX_DEVICES_SHOWN:
+        shared = None
+    curves = []
+    for place, (run, look) in enumerate(zip(runs, looks(runs), strict=True)):
+        sparsity = run.summary.sparsity
+        if shared is None:
+            sparsity = np.sort(sparsity)[::-1]
+            sparsity = sparsity[np.unique(np.linspace(0, sparsity.size - 1, MAX_BUCKETS).astype(np.int64))]
+            curves.append(Curve(look, np.linspace(0.0, 100.0, sparsity.size), sparsity))
+        else:
+            beside = 0.7 * ((place + 0.5) / len(runs) - 0.5)  # markers of several runs do not hide each other
+            curves.append(Curve(look, np.arange(sparsity.size, dtype=np.float64) + beside, sparsity))
+    return shared, curves
+
+
+def forecasts(runs: Sequence[RunResults]) -> dict[str, list[Forecast]]:
+    """Rounds and joules to the target, predicted and measured, for runs with a plan and a target."""
+    found: dict[str, list[Forecast]] = {"rounds": [], "joules": []}
+    for run, look in zip(runs, looks(runs), strict=True):
+        plan, summary = run.plan, run.summary
+        if plan is None or summary.target_accuracy is None:
+            continue
+        rounds = summary.rounds_to_target if summary.reached else summary.rounds
+        joules = summary.joules_to_target if summary.reached else summary.joules
+        for kind, predicted, measured in (("rounds", plan.rounds, rounds), ("joules", plan.energy_joules, joules)):
+            if measured and predicted > 0.0:
+                found[kind].append(Forecast(look, predicted, float(measured), summary.reached))
+    return found
+
+
+def accuracy_range(drawn: Sequence[Curve], target: float | None) -> tuple[float, float]:
+    """An axis of percentages that holds the curves and the target with some air."""
+    values = np.concatenate([*(curve.y for curve in drawn), [] if target is None else [100.0 * target]])
+    air = max(3.0, 0.05 * (values.max() - values.min()))
+    return max(0.0, float(values.min() - air)), min(101.0, float(values.max() + air))
+
+
+def log_axis(values: Iterable[float]) -> LogAxis:
+    """An axis that holds the positive values with some air, and never spans less than a factor of 4."""
+    logs = np.log10([value for value in values if value > 0.0] or [1.0])
+    middle, half = (logs.max() + logs.min()) / 2.0, (logs.max() - logs.min()) / 2.0
+    half = max(1.08 * half + 0.02, 0.31)
+    low, high = middle - half, middle + half
+    decades = range(math.floor(low), math.ceil(high) + 1, max(1, math.ceil((high - low) / 7.0)))
+    steps = (1, 2, 3, 5, 7) if high - low < 1.1 else (1, 2, 5) if high - low < 2.3 else (1,)
+    ticks = [step * 10.0**decade for decade in decades for step in steps if low <= decade + math.log10(step) <= high]
+    return LogAxis(10.0**low, 10.0**high, tuple(ticks), tuple(_tick_label(tick) for tick in ticks))
+
+
+def short(name: str, most: int = SHORT_NAME) -> str:
+    """A name that fits beside an axis; its end, often a number, is kept."""
+    return name if len(name) <= most else f"{name[: most - 5]}…{name[-4:]}"
+
+
+def spread(count: int, most: int) -> list[int]:
+    """At most ``most`` evenly spaced indices from 0."""
+    return list(range(0, count, max(1, math.ceil(count / most))))
+
+
+def is_wide(values: Iterable[float]) -> bool:
+    """The positive values span more than a linear axis shows well."""
+    positive = [value for value in values if value > 0.0]
+    return bool(positive) and max(positive) > LOG_SPAN * min(positive)
+
+
+def _tick_label(value: float) -> str:
+    if 1e-3 <= value < 1e5:
+        return f"{value:,.3g}" if value < 1000.0 else f"{value:,.0f}"
+    mantissa, exponent = f"{value:.0e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _bucket_means(values: FloatArray) -> FloatArray:
+    edges = np.linspace(0, values.size, min(values.size, MAX_BUCKETS) + 1).astype(np.int64)
+    return np.add.reduceat(values, edges[:-1]) / np.diff(edges)

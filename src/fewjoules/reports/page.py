@@ -1,0 +1,135 @@
+"""One self-contained HTML page about one run or several: it opens from a file and asks the network for nothing."""
+
+import html
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from fewjoules.errors import InvalidInputError
+from fewjoules.files import whole_file
+from fewjoules.reports.comparison import column_titles, comparison_rows, headline, ranked, remarks
+from fewjoules.reports.curves import Look, looks
+from fewjoules.reports.page_figures import Section, sections
+from fewjoules.reports.results import RunResults, plain_text
+
+MAX_SCENARIO_CHARACTERS = 65_536
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def write_page(runs: Sequence[RunResults], target: Path, title: str) -> None:
+    """Write the page of the runs under a temporary name and rename it."""
+    if not runs:
+        raise InvalidInputError("a page must show at least 1 run, got 0")
+    text = page(ranked(runs), title)
+    with whole_file(target) as stream:
+        stream.write(text.encode("utf-8", "replace"))
+
+
+def page(runs: Sequence[RunResults], title: str) -> str:
+    """The page as text."""
+    from plotly.offline import get_plotlyjs
+
+    figures = sections(runs)
+    scripts = [
+        f'<script type="application/json" id="figure-{place}-{number}">{_json(panel)}</script>'
+        for place, section in enumerate(figures)
+        for number, panel in enumerate(section.panels)
+    ]
+    body = [
+        f'<p class="title">{html.escape(plain_text(title))}</p>',
+        f"<h1>{html.escape(headline(runs))}</h1>",
+        _remarks(runs),
+        _table(runs),
+        *(_section(place, section) for place, section in enumerate(figures)),
+        _facts(runs),
+        *_scenarios(runs),
+        "<footer>Made with FewJoules: federated learning for the fewest joules.</footer>",
+        *scripts,
+        f"<script>{get_plotlyjs()}</script>",
+        f"<script>{_resource('page.js')}</script>",
+    ]
+    head = [
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{html.escape(plain_text(title))}</title>",
+        f"<style>{_resource('page.css')}</style>",
+    ]
+    lines = ["<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body>", "</html>"]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def _table(runs: Sequence[RunResults]) -> str:
+    look_of = {id(run): look for run, look in zip(runs, looks(runs), strict=True)}
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in column_titles(runs))
+    rows = []
+    for place, row in enumerate(comparison_rows(runs)):
+        kind = "missed" if row.missed else "best" if place == 0 and len(runs) > 1 else ""
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row.cells[1:])
+        name = _swatch(look_of[id(row.run)]) + html.escape(row.cells[0])
+        rows.append(f'<tr class="{kind}"><td>{name}</td>{cells}</tr>')
+    body = "\n".join(rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+
+
+def _swatch(look: Look) -> str:
+    colour = "var(--ink)" if look.colour == "#000000" else look.colour
+    return f'<span class="swatch" style="background:{colour}"></span>'
+
+
+def _remarks(runs: Sequence[RunResults]) -> str:
+    items = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks(runs))
+    return f'<ul class="remarks">{items}</ul>' if items else ""
+
+
+def _section(place: int, section: Section) -> str:
+    panels = "".join(f'<div data-figure="figure-{place}-{number}"></div>' for number in range(len(section.panels)))
+    many = " many" if len(section.panels) > 1 else ""
+    caption = f'<p class="caption">{html.escape(section.caption)}</p>' if section.caption else ""
+    figure = f'<div class="panels{many}">{panels}</div>' if panels else ""
+    return f"<section><h2>{html.escape(section.title)}</h2>{caption}{figure}</section>"
+
+
+def _facts(runs: Sequence[RunResults]) -> str:
+    """How the runs were made; what differs between them is told for each."""
+    names = [look.label for look in looks(runs)]
+    told = [_all_facts(run) for run in runs]
+    rows = []
+    for fact in dict.fromkeys(key for facts in told for key in facts):
+        values = [facts.get(fact, "-") for facts in told]
+        if len(set(values)) == 1:
+            text = html.escape(values[0])
+        else:
+            text = "<br>".join(f"{html.escape(n)}: {html.escape(v)}" for n, v in zip(names, values, strict=True))
+        rows.append(f"<tr><th>{html.escape(fact)}</th><td>{text}</td></tr>")
+    body = "\n".join(rows)
+    return f'<section><h2>How this was made</h2><table class="facts"><tbody>\n{body}\n</tbody></table></section>'
+
+
+def _all_facts(run: RunResults) -> dict[str, str]:
+    facts = dict(run.summary.facts)
+    realised = run.summary.realised_over_planned_radio
+    if realised is not None:
+        facts["radio joules"] = f"{realised:.4g} times those at the average rate"
+    return facts
+
+
+def _scenarios(runs: Sequence[RunResults]) -> list[str]:
+    """Each different scenario file once, folded."""
+    texts = dict.fromkeys(run.scenario_text for run in runs if run.scenario_text)
+    shown = []
+    for text in texts:
+        cut = text[:MAX_SCENARIO_CHARACTERS] + ("\n…" if len(text) > MAX_SCENARIO_CHARACTERS else "")
+        shown.append(f"<details><summary>The scenario file</summary><pre>{html.escape(cut)}</pre></details>")
+    return shown
+
+
+def _json(value: object) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _resource(name: str) -> str:
+    return resources.files("fewjoules.reports").joinpath(name).read_text(encoding="utf-8")

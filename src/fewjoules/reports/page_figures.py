@@ -1,0 +1,246 @@
+"""The figures of the page in the words of plotly.js. Colours that start with @ are filled in by the page's theme."""
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fewjoules.arrays import FloatArray
+from fewjoules.reports import curves
+from fewjoules.reports.comparison import common_target, percent
+from fewjoules.reports.curves import Curve, Look
+from fewjoules.reports.results import KINDS, RunResults
+
+FEW_POINTS = 40  # up to this many, each point is marked
+_INK, _GRID, _PAPER = "@ink", "@grid", "@paper"
+_BLACK = "#000000"
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+_SYMBOLS = {"o": "circle", "s": "square", "v": "triangle-down", "^": "triangle-up", "X": "x", "D": "diamond"}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One heading of the page with its panels, or only a caption where there is nothing to draw."""
+
+    title: str
+    caption: str
+    panels: tuple[Json, ...] = ()
+
+
+def sections(runs: Sequence[RunResults]) -> list[Section]:
+    """The five figures."""
+    return [_accuracy(runs), _error(runs), _joules(runs), _sparsity(runs), _forecast(runs)]
+
+
+def _accuracy(runs: Sequence[RunResults]) -> Section:
+    title = "Test accuracy by round"
+    drawn = curves.accuracy_curves(runs)
+    if not drawn:
+        return Section(title, "No round was evaluated.")
+    last = [float(curve.x[-1]) for curve in drawn]
+    x_axis = _log_axis("rounds", _all(drawn, "x")) if curves.is_wide(last) else _axis("rounds", 0.0, 1.04 * max(last))
+    target = common_target(runs)
+    low, high = curves.accuracy_range(drawn, target)
+    layout = _layout(x_axis, _axis("test accuracy (%)", low, high))
+    caption = "Ringed: the evaluation that met the target." if any(curve.goal for curve in drawn) else ""
+    if target is not None:
+        layout["shapes"] = [_line_at(100.0 * target)]
+        caption = f"Dotted: the target of {percent(target)}. {caption}"
+    return Section(title, caption, (_lines(drawn, layout, "round %{x:,}: %{y:.2f} %"),))
+
+
+def _error(runs: Sequence[RunResults]) -> Section:
+    title = "Test error by energy"
+    drawn = curves.error_curves(runs)
+    if not drawn:
+        return Section(title, "Joules or evaluations are missing, so there is nothing to draw.")
+    target = common_target(runs)
+    errors = [*_all(drawn, "y"), *([] if target is None else [100.0 * (1.0 - target)])]
+    layout = _layout(_log_axis("energy of all devices (J)", _all(drawn, "x")), _log_axis("test error (%)", errors))
+    if target is not None and target < 1.0:
+        layout["shapes"] = [_line_at(100.0 * (1.0 - target))]
+    caption = "Further left is cheaper, further down is better."
+    if any(np.any(run.metrics["test_accuracy"] >= 1.0) for run in runs):
+        caption += " An error of 0 is drawn at half the least other error."
+    return Section(title, caption, (_lines(drawn, layout, "%{x:.4g} J: error %{y:.3g} %"),))
+
+
+def _joules(runs: Sequence[RunResults]) -> Section:
+    title = "Energy by device"
+    drawn = curves.device_bars(runs)
+    if not drawn:
+        return Section(title, "Joules are unknown, so there is nothing to draw.")
+    known = [kind for kind in KINDS if any(kind in bars.joules for bars in drawn)]
+    caption = f"Joules of the whole run: {', '.join(known)}."
+    if any(bars.names is None for bars in drawn):
+        caption += " Devices are sorted by their joules; a bar is the mean of its neighbours."
+    if len(drawn) > 1:
+        caption += " Each panel has its own scale."
+    return Section(title, caption, tuple(_bars(bars, titled=len(drawn) > 1) for bars in drawn))
+
+
+def _bars(bars: curves.DeviceBars, *, titled: bool) -> Json:
+    sorted_devices = bars.names is None
+    x_axis = _axis("devices, sorted (%)", 0.0, 100.0) if bars.names is None else _named_axis(bars.names)
+    x = _numbers(bars.share if sorted_devices else np.arange(bars.share.size, dtype=np.float64))
+    names = None if bars.names is None else [html.escape(name) for name in bars.names]
+    data: list[Json] = [
+        {
+            "type": "bar",
+            "name": kind,
+            "x": x,
+            "y": _numbers(values),
+            "marker": {"color": curves.KIND_COLOURS[kind], "line": {"width": 0}},
+            "hovertext": names,
+            "hovertemplate": ("" if sorted_devices else "%{hovertext}: ") + "%{y:.4g} J<extra>" + kind + "</extra>",
+        }
+        for kind, values in bars.joules.items()
+    ]
+    layout = _layout(x_axis, _axis("joules of a device"))
+    layout |= {"barmode": "stack", "bargap": 0 if sorted_devices else 0.25, "height": 330}
+    if titled:
+        text = html.escape(curves.short(bars.look.label, 40))
+        layout["title"] = {"text": text, "x": 0, "y": 0.98, "yanchor": "top", "font": {"size": 15}}
+        layout["margin"] |= {"t": 58}
+    return {"data": data, "layout": layout}
+
+
+def _sparsity(runs: Sequence[RunResults]) -> Section:
+    names, drawn = curves.sparsity_curves(runs)
+    data = []
+    for curve in drawn:
+        trace = _trace(curve, "sparsity %{y:.4g}")
+        if names is None:
+            trace["mode"] = "lines"
+        else:
+            trace |= {"mode": "markers", "hovertext": [html.escape(name) for name in names]}
+            trace["hovertemplate"] = "%{hovertext}: " + trace["hovertemplate"]
+            trace["marker"] |= {"size": 8}
+        data.append(trace)
+    x_axis = _axis("devices, sorted (%)", 0.0, 100.0) if names is None else _named_axis(names)
+    layout = _layout(x_axis, _log_axis("sparsity", _all(drawn, "y")))
+    layout["showlegend"] = len(drawn) > 1
+    caption = "At sparsity 100 a device sends one entry in 100."
+    return Section("Sparsity by device", caption, ({"data": data, "layout": layout},))
+
+
+def _forecast(runs: Sequence[RunResults]) -> Section:
+    title = "Predicted and measured"
+    panels = []
+    for kind, rows in curves.forecasts(runs).items():
+        if not rows:
+            continue
+        data = [trace for place, row in enumerate(rows) for trace in _dumbbell(row, place)]
+        values = [value for row in rows for value in (row.predicted, row.measured)]
+        y_axis = _named_axis([row.look.label for row in rows], most=len(rows))
+        y_axis |= {"tickangle": 0, "range": [len(rows) - 0.5, -0.5]}
+        layout = _layout(_log_axis(f"{kind} to the target", values), y_axis)
+        layout |= {"showlegend": False, "height": 100 + 36 * len(rows)}
+        panels.append({"data": data, "layout": layout})
+    if not panels:
+        return Section(title, "Only runs with a plan and a target can be compared with a prediction.")
+    caption = "Open: the plan's prediction. Filled: the run."
+    if any(not row.reached for rows in curves.forecasts(runs).values() for row in rows):
+        caption += " A triangle: the run stopped before it met the target."
+    return Section(title, caption, tuple(panels))
+
+
+def _dumbbell(row: curves.Forecast, place: int) -> list[Json]:
+    colour = _colour(row.look)
+    least = "" if row.reached else "at least "
+    ring = {"color": _PAPER, "size": 11, "line": {"color": colour, "width": 2}}
+    dot = {"color": colour, "size": 11, "symbol": "circle" if row.reached else "triangle-right"}
+    line = {"color": colour, "width": 2}
+    ends = [row.predicted, row.measured]
+    return [
+        {"type": "scatter", "mode": "lines", "x": ends, "y": [place, place], "line": line, "hoverinfo": "skip"},
+        _point(row.measured, place, dot, f"measured: {least}%{{x:.4g}}<extra></extra>"),
+        _point(row.predicted, place, ring, "predicted: %{x:.4g}<extra></extra>"),
+    ]
+
+
+def _point(x: float, y: float, marker: Json, hover: str) -> Json:
+    return {"type": "scatter", "mode": "markers", "x": [x], "y": [y], "marker": marker, "hovertemplate": hover}
+
+
+def _lines(drawn: Sequence[Curve], layout: Json, hover: str) -> Json:
+    data = [_trace(curve, hover) for curve in drawn]
+    for curve in drawn:
+        if curve.goal is not None:
+            ring = {"symbol": "circle-open", "size": 15, "color": _colour(curve.look), "line": {"width": 2}}
+            data.append(_point(*curve.goal, ring, "") | {"showlegend": False, "hoverinfo": "skip"})
+    layout["showlegend"] = len(drawn) > 1
+    return {"data": data, "layout": layout}
+
+
+def _trace(curve: Curve, hover: str) -> Json:
+    look = curve.look
+    return {
+        "type": "scatter",
+        "name": html.escape(curves.short(look.label, 40)),
+        "x": _numbers(curve.x),
+        "y": _numbers(curve.y),
+        "mode": "lines+markers" if curve.x.size <= FEW_POINTS else "lines",
+        "line": {"color": _colour(look), "width": 2, "dash": _DASHES[look.repeat % len(_DASHES)]},
+        "marker": {"color": _colour(look), "size": 6, "symbol": _SYMBOLS[look.marker]},
+        "hovertemplate": hover + "<extra>%{fullData.name}</extra>",
+    }
+
+
+def _layout(x_axis: Json, y_axis: Json) -> Json:
+    return {
+        "xaxis": x_axis,
+        "yaxis": y_axis,
+        "height": 380,
+        "margin": {"l": 56, "r": 12, "t": 12, "b": 48},
+        "font": {"color": _INK, "size": 13},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+        "hoverlabel": {"font": {"color": _INK}, "bgcolor": _PAPER},
+        "dragmode": False,
+    }
+
+
+def _axis(title: str, low: float | None = None, high: float | None = None) -> Json:
+    axis: Json = {"title": {"text": title}, "gridcolor": _GRID, "linecolor": _GRID, "zeroline": False}
+    axis |= {"automargin": True, "rangemode": "tozero"}
+    return axis if low is None else axis | {"range": [low, high]}
+
+
+def _log_axis(title: str, values: Iterable[float]) -> Json:
+    axis = curves.log_axis(values)
+    ends = [float(np.log10(axis.low)), float(np.log10(axis.high))]
+    return _axis(title, *ends) | {"type": "log", "tickvals": axis.ticks, "ticktext": axis.labels}
+
+
+def _named_axis(names: Sequence[str], *, most: int = curves.MAX_NAMES) -> Json:
+    """An axis with a name at whole numbers from 0, at most ``most`` of them."""
+    shown = curves.spread(len(names), most)
+    text = [html.escape(curves.short(names[place])) for place in shown]
+    axis = _axis("", -0.5, len(names) - 0.5)
+    return axis | {"tickvals": shown, "ticktext": text, "tickangle": -45, "showgrid": False}
+
+
+def _line_at(y: float) -> Json:
+    line = {"color": _INK, "width": 1, "dash": "dot"}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line}
+
+
+def _all(drawn: Sequence[Curve], axis: str) -> list[float]:
+    """The least and the largest value of all curves on one axis."""
+    values = np.concatenate([getattr(curve, axis) for curve in drawn])
+    return [float(values.min()), float(values.max())]
+
+
+def _colour(look: Look) -> str:
+    return _INK if look.colour == _BLACK else look.colour
+
+
+def _numbers(values: FloatArray) -> list[float]:
+    """Six digits are more than a screen can show."""
+    return [float(f"{value:.6g}") for value in values]

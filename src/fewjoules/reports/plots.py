@@ -1,0 +1,135 @@
+"""Figures. Matplotlib is imported where it is used: it is slow to load."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fewjoules.arrays import FloatArray, IntArray
+from fewjoules.errors import InvalidInputError
+from fewjoules.planner.plan import Plan
+from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.solve import energy_by_local_steps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "pdf", "svg")
+# Okabe and Ito's palette, safe for colour-blind readers
+COLOURS = {
+    "flexible": "#0072B2",
+    "unified": "#E69F00",
+    "greedy": "#D55E00",
+    "synchronous": "#009E73",
+    "dense": "#000000",
+    "fedavg": "#CC79A7",
+}
+MARKERS = {"flexible": "o", "unified": "s", "greedy": "v", "synchronous": "^", "dense": "X", "fedavg": "D"}
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+}
+
+
+def require_plot_path(path: str | Path) -> Path:
+    """Refuse a file that could not be written before any work is done."""
+    file = Path(path)
+    extension = file.suffix.lower().lstrip(".")
+    if extension not in FORMATS:
+        raise InvalidInputError(f"{file}: the plot must end in .{', .'.join(FORMATS)}, got {file.suffix!r}")
+    if not file.parent.is_dir():
+        raise InvalidInputError(f"{file}: the folder of the plot must exist, got {str(file.parent)!r}")
+    if file.is_dir():
+        raise InvalidInputError(f"{file}: the plot must be a file, got a folder")
+    return file
+
+
+def plot_energy_by_local_steps(problem: ControlProblem, plans: Sequence[Plan], path: str | Path) -> None:
+    """Energy against H with each H's own best sparsity, the ridge, with the chosen points marked."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    file = require_plot_path(path)
+    curves = _curves(problem, plans)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(5.6, 3.8), layout="constrained")
+        axes = figure.subplots()
+        for name, energy in curves.items():
+            style = "-" if name == "flexible" else "--"
+            axes.plot(
+                problem.step_choices,
+                energy,
+                style,
+                color=COLOURS[name],
+                label=f"{name}, best sparsity at each H",
+            )
+        low, high = _energy_range(curves)
+        for plan in reversed(plans):
+            _mark(axes, plan, low <= plan.energy_joules <= high)
+        _frame(axes, problem.step_choices, low, high)
+        _save(figure, file)
+
+
+def _curves(problem: ControlProblem, plans: Sequence[Plan]) -> dict[str, FloatArray]:
+    """Least energy for each H, for the schemes that plan both H and sparsity."""
+    curves = {"flexible": energy_by_local_steps(problem)}
+    if any(plan.scheme == "unified" for plan in plans):
+        curves["unified"] = energy_by_local_steps(problem, shared=True)
+    return curves
+
+
+def _energy_range(curves: dict[str, FloatArray]) -> tuple[float, float]:
+    """The ridge with some air; plans far above it would flatten it."""
+    values = np.concatenate([curve[np.isfinite(curve)] for curve in curves.values()])
+    low, high = float(values.min()), float(values.max())
+    air = 0.08 * max(high - low, 0.02 * low, 1e-300)
+    return low - air, high + 3.0 * air
+
+
+def _mark(axes: "Axes", plan: Plan, on_scale: bool) -> None:
+    label = f"{plan.scheme} plan: H = {plan.local_steps}, {plan.energy_joules:.4g} J"
+    axes.plot(
+        plan.local_steps if on_scale else np.nan,
+        plan.energy_joules,
+        linestyle="none",
+        marker=MARKERS[plan.scheme],
+        markersize=8,
+        markerfacecolor="white",
+        markeredgewidth=1.8,
+        color=COLOURS[plan.scheme],
+        label=label if on_scale else f"{label} (off the scale)",
+        zorder=5,
+    )
+
+
+def _frame(axes: "Axes", steps: IntArray, low: float, high: float) -> None:
+    axes.set_xlabel("local steps H between synchronisations")
+    axes.set_ylabel("energy of the whole training (J)")
+    if steps[-1] > 20 * steps[0]:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+    if low > 0.0 and high > 10.0 * low:
+        axes.set_yscale("log")
+    axes.set_ylim(low if low > 0.0 else 0.0, high)
+    axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+
+
+def _save(figure: "Figure", file: Path) -> None:
+    partial = file.with_name(f".{file.stem}.partial{file.suffix}")
+    try:
+        figure.savefig(partial, dpi=200)
+        os.replace(partial, file)
+    except OSError as error:
+        raise InvalidInputError(f"{file}: cannot be written ({error.strerror or error})") from error
+    finally:
+        partial.unlink(missing_ok=True)

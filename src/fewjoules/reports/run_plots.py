@@ -1,0 +1,244 @@
+"""The figures of runs for papers: one column wide. Matplotlib is imported where it is used: it is slow to load."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fewjoules.errors import InvalidInputError
+from fewjoules.files import whole_file
+from fewjoules.reports import curves
+from fewjoules.reports.comparison import common_target, ranked
+from fewjoules.reports.plots import FORMATS, STYLE
+from fewjoules.reports.results import RunResults
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PlotFormat = Literal["png", "pdf", "svg"]
+WIDTH_INCHES = 3.5
+FEW_POINTS = 25  # up to this many, each point is marked
+_DASHES: tuple[Any, ...] = ("-", "--", ":", "-.")
+_UNDATED: dict[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+_STYLE = STYLE | {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "svg.hashsalt": "fewjoules",
+    "axes.axisbelow": True,
+}
+
+
+def save_plots(runs: Sequence[RunResults], folder: Path, format: PlotFormat = "png") -> list[Path]:  # noqa: A002
+    """Draw the five figures; those for which the runs hold no numbers are left out of the list."""
+    import matplotlib as mpl
+
+    if format not in FORMATS:
+        raise InvalidInputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    if not runs:
+        raise InvalidInputError("plots must show at least 1 run, got 0")
+    runs = ranked(runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = []
+    with mpl.rc_context(_STYLE), _quiet_glyphs():
+        for name, draw in FIGURES.items():
+            figure = draw(runs)
+            if figure is not None:
+                file = folder / f"{name}.{format}"
+                with whole_file(file) as stream:
+                    figure.savefig(stream, format=format, dpi=300, metadata=_UNDATED[format])
+                saved.append(file)
+    return saved
+
+
+def draw_accuracy(runs: Sequence[RunResults]) -> "Figure | None":
+    """Test accuracy against rounds."""
+    from matplotlib.ticker import MaxNLocator
+
+    drawn = curves.accuracy_curves(runs)
+    if not drawn:
+        return None
+    figure, (axes,) = _figure(1, 2.5)
+    _draw_lines(axes, drawn)
+    target = common_target(runs)
+    if target is not None:
+        axes.axhline(100.0 * target, color="black", linestyle=":", linewidth=0.8)
+    axes.set_ylim(*curves.accuracy_range(drawn, target))
+    if curves.is_wide(float(curve.x[-1]) for curve in drawn):
+        _log(axes, "x", np.concatenate([curve.x for curve in drawn]))
+    else:
+        axes.set_xlim(left=0.0)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xlabel("rounds")
+    axes.set_ylabel("test accuracy (%)")
+    _legend(figure, axes, len(drawn))
+    return figure
+
+
+def draw_error(runs: Sequence[RunResults]) -> "Figure | None":
+    """Test error against joules."""
+    drawn = curves.error_curves(runs)
+    if not drawn:
+        return None
+    figure, (axes,) = _figure(1, 2.5)
+    _draw_lines(axes, drawn)
+    target = common_target(runs)
+    errors = [value for curve in drawn for value in (float(curve.y.min()), float(curve.y.max()))]
+    if target is not None and target < 1.0:
+        axes.axhline(100.0 * (1.0 - target), color="black", linestyle=":", linewidth=0.8)
+        errors.append(100.0 * (1.0 - target))
+    _log(axes, "x", np.concatenate([curve.x for curve in drawn]))
+    _log(axes, "y", errors)
+    axes.set_xlabel("energy of all devices (J)")
+    axes.set_ylabel("test error (%)")
+    _legend(figure, axes, len(drawn))
+    return figure
+
+
+def draw_joules(runs: Sequence[RunResults]) -> "Figure | None":
+    """Joules of each device by kind, one panel a run."""
+    drawn = curves.device_bars(runs)
+    if not drawn:
+        return None
+    figure, panels = _figure(len(drawn), 0.9 + 1.2 * len(drawn))
+    shared = len({bars.names for bars in drawn}) == 1
+    for place, (axes, bars) in enumerate(zip(panels, drawn, strict=True)):
+        x = bars.share if bars.names is None else np.arange(bars.share.size, dtype=np.float64)
+        width = 100.0 / bars.share.size if bars.names is None else 0.75
+        base = np.zeros(bars.share.size)
+        for kind, values in bars.joules.items():
+            axes.bar(x, values, width, bottom=base, color=curves.KIND_COLOURS[kind], label=kind, linewidth=0)
+            base = base + values
+        axes.grid(visible=False, axis="x")
+        axes.set_ylabel("joules")
+        if len(drawn) > 1:
+            axes.set_title(_text(bars.look.label, 40), fontsize=8, loc="left")
+        axes.set_xlim(*((0.0, 100.0) if bars.names is None else (-0.6, len(bars.names) - 0.4)))
+        if shared and place < len(drawn) - 1:
+            axes.set_xticks([])
+        elif bars.names is None:
+            axes.set_xlabel("devices, sorted by joules (%)")
+        else:
+            _name_ticks(axes, bars.names)
+    _legend(figure, panels[0], 2)
+    return figure
+
+
+def draw_sparsity(runs: Sequence[RunResults]) -> "Figure | None":
+    """Sparsity of each device."""
+    names, drawn = curves.sparsity_curves(runs)
+    figure, (axes,) = _figure(1, 2.5)
+    for curve in drawn:
+        line = {"linestyle": _dash(curve)} if names is None else {"linestyle": "none", "marker": curve.look.marker}
+        axes.plot(curve.x, curve.y, color=curve.look.colour, markersize=4, label=_text(curve.look.label), **line)
+    _log(axes, "y", [value for curve in drawn for value in (float(curve.y.min()), float(curve.y.max()))])
+    axes.set_ylabel("sparsity")
+    if names is None:
+        axes.set_xlabel("devices, sorted by sparsity (%)")
+        axes.set_xlim(0.0, 100.0)
+    else:
+        _name_ticks(axes, names)
+    _legend(figure, axes, len(drawn))
+    return figure
+
+
+def draw_forecast(runs: Sequence[RunResults]) -> "Figure | None":
+    """Rounds and joules to the target, predicted (open) and measured (filled; a triangle: at least)."""
+    found = {kind: rows for kind, rows in curves.forecasts(runs).items() if rows}
+    if not found:
+        return None
+    most = max(len(rows) for rows in found.values())
+    figure, panels = _figure(len(found), len(found) * (0.6 + 0.2 * most) + 0.3)
+    for axes, (kind, rows) in zip(panels, found.items(), strict=True):
+        for place, row in enumerate(rows):
+            colour = row.look.colour
+            axes.plot([row.predicted, row.measured], [place, place], color=colour, linewidth=1.2)
+            axes.plot(row.measured, place, "o" if row.reached else ">", color=colour, markersize=5)
+            axes.plot(row.predicted, place, "o", color=colour, markerfacecolor="white", markersize=5)
+        _log(axes, "x", [value for row in rows for value in (row.predicted, row.measured)])
+        axes.set_yticks(range(len(rows)), [_text(row.look.label) for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel(f"{kind} to the target")
+    _legend_of_forecasts(figure)
+    return figure
+
+
+FIGURES: dict[str, Callable[[Sequence[RunResults]], "Figure | None"]] = {
+    "accuracy-by-round": draw_accuracy,
+    "error-by-joules": draw_error,
+    "joules-by-device": draw_joules,
+    "sparsity-by-device": draw_sparsity,
+    "predicted-and-measured": draw_forecast,
+}
+
+
+def _figure(panels: int, height_inches: float) -> "tuple[Figure, list[Axes]]":
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+
+
+def _draw_lines(axes: "Axes", drawn: Sequence[curves.Curve]) -> None:
+    for curve in drawn:
+        look = curve.look
+        marker = look.marker if curve.x.size <= FEW_POINTS else "none"
+        label = _text(look.label)
+        axes.plot(
+            curve.x, curve.y, _dash(curve), color=look.colour, marker=marker, markersize=3, linewidth=1.2, label=label
+        )
+        if curve.goal is not None:
+            axes.plot(*curve.goal, "o", markersize=8, markerfacecolor="none", color=look.colour)
+
+
+def _dash(curve: curves.Curve) -> Any:
+    return _DASHES[curve.look.repeat % len(_DASHES)]
+
+
+def _log(axes: "Axes", which: Literal["x", "y"], values: Any) -> None:
+    from matplotlib.ticker import NullLocator
+
+    axis = curves.log_axis(float(value) for value in values)
+    chosen = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}scale": "log", f"{which}lim": (axis.low, axis.high)})
+    chosen.set_ticks(axis.ticks, axis.labels)
+    chosen.set_minor_locator(NullLocator())
+
+
+def _name_ticks(axes: "Axes", names: Sequence[str]) -> None:
+    shown = curves.spread(len(names), curves.MAX_NAMES)
+    labels = [_text(names[place]) for place in shown]
+    axes.set_xticks(shown, labels, rotation=45, fontsize=7, ha="right", rotation_mode="anchor")
+
+
+def _legend(figure: "Figure", axes: "Axes", entries: int) -> None:
+    if entries > 1:
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+
+
+def _legend_of_forecasts(figure: "Figure") -> None:
+    from matplotlib.lines import Line2D
+
+    looks: dict[str, Any] = {"predicted": {"marker": "o", "markerfacecolor": "white"}, "measured": {"marker": "o"}}
+    handles = [Line2D([], [], color="#555555", linestyle="none", label=name, **look) for name, look in looks.items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+
+
+def _text(name: str, most: int = curves.SHORT_NAME) -> str:
+    """A name that Matplotlib takes as it is: no mathematics, and no leading underscore, which would hide it."""
+    plain = curves.short(name, most).replace("$", r"\$")
+    return f" {plain}" if plain.startswith("_") else plain
+
+
+@contextmanager
+def _quiet_glyphs() -> Iterator[None]:
+    """Names may hold characters that the font lacks; a box in their place is enough."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield

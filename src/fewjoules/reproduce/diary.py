@@ -1,0 +1,49 @@
+"""When a reproduction was begun, and when and where its trainings were made: a line of JSON each time."""
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fewjoules import __version__
+
+DIARY = "diary.jsonl"
+
+
+def write_entry(folder: Path, **facts: Any) -> None:
+    """Add a line with the facts, the time, the machine, and the commit where the source is a repository."""
+    entry = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        **facts,
+        "fewjoules_version": __version__,
+        "commit": _commit(),
+        "machine": {"platform": platform.platform(), "cores": os.cpu_count(), "gpu": _gpu()},
+    }
+    with (folder / DIARY).open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(entry) + "\n")
+
+
+def _gpu() -> str | None:
+    from fewjoules.engine.train import choose_device
+
+    device = choose_device("auto")
+    if device.type == "cpu":
+        return None
+    from fewjoules.engine.experiment import device_name
+
+    return device_name(device)
+
+
+def _commit() -> str | None:
+    """Of the repository that the source lies in; an installed package has none, whatever lies around it."""
+    if not (Path(__file__).parents[3] / ".git").exists():
+        return None
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
