@@ -367,7 +367,7 @@ def measure_aggregation(seed: int) -> Record:
 
 
 def measure_gpu_vector(size: int, delta: int, seed: int) -> Record:
-    from fewjoules.engine import compress
+    from fewjoules.engine.simulator.cuda import compress
 
     generator = torch.Generator(device="cuda").manual_seed(seed)
     update, saved = (torch.randn(size, device="cuda", generator=generator) for _ in range(2))
@@ -384,7 +384,7 @@ def measure_gpu_vector(size: int, delta: int, seed: int) -> Record:
 
 def measure_gpu_stack(seed: int) -> Record:
     """Clients with k from d/1000 to d/10; torch.topk takes the largest k for all."""
-    from fewjoules.engine import compress
+    from fewjoules.engine.simulator.cuda import compress
 
     generator = torch.Generator(device="cuda").manual_seed(seed)
     updates, saved = (torch.randn(STACK, LENET5, device="cuda", generator=generator) for _ in range(2))

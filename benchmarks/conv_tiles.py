@@ -16,8 +16,8 @@ from functools import partial
 
 import torch
 
-from fewjoules.engine import conv_kernels as cc
-from fewjoules.engine.conv_kernels import Shape, Tile
+from fewjoules.engine.simulator.cuda import conv_kernels as cc
+from fewjoules.engine.simulator.cuda.conv_kernels import Shape, Tile
 
 G, N = 100, 32
 LAYERS = {

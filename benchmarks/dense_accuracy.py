@@ -15,9 +15,9 @@ from report import git_commit, print_table, processor
 
 from fewjoules.datasets.load import load
 from fewjoules.datasets.partition import iid
-from fewjoules.engine.models import build
-from fewjoules.engine.streams import stream, stream_key
-from fewjoules.engine.train import train
+from fewjoules.engine.algorithm.streams import stream, stream_key
+from fewjoules.engine.models.networks import build
+from fewjoules.runs.train import train
 
 VARIANTS = {"dense": (1.0, True), "with memory": (100.0, True), "without memory": (100.0, False)}
 

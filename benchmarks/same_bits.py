@@ -13,13 +13,13 @@ import hashlib
 import numpy as np
 from report import git_commit
 
-from fewjoules.engine.experiment import Task, device_name, prepare
-from fewjoules.engine.options import PRECISIONS, TrainingOptions
-from fewjoules.engine.simulate import Simulator
-from fewjoules.engine.stack import cross_entropy
-from fewjoules.engine.train import choose_device
+from fewjoules.engine.algorithm.options import PRECISIONS, TrainingOptions
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.reproduce.embedded import embedded_scenario
 from fewjoules.reproduce.studies import LEVELS, STUDIES
+from fewjoules.runs.task import Task, device_name, prepare
+from fewjoules.runs.train import choose_device
 
 KINDS = {
     "dense": (1, 1.0, {"compressor": "none"}),

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from report import describe_run, print_table
 
-from fewjoules.engine.experiment import Task, prepare, varied
-from fewjoules.engine.options import TrainingOptions
-from fewjoules.engine.simulate import Simulator
-from fewjoules.engine.stack import Layout, cross_entropy
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.models.layout import Layout
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.reproduce.embedded import embedded_scenario
+from fewjoules.runs.task import Task, prepare, varied
 
 BATCHES = 5
 ITERATIONS = 25

@@ -12,14 +12,14 @@ import sys
 
 import numpy as np
 
-from fewjoules.engine.experiment import options_for, prepare
-from fewjoules.engine.loop import TARGET, TrainingLoop
-from fewjoules.engine.simulate import Simulator
-from fewjoules.engine.stack import cross_entropy
-from fewjoules.engine.train import choose_device
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.loop import TARGET, TrainingLoop
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.planner.schemes import unified
+from fewjoules.runs.task import options_for, prepare
+from fewjoules.runs.train import choose_device
 from fewjoules.scenario import Scenario
 
 SPARSITIES = (1.0, 5.0, 20.0, 100.0, 400.0)

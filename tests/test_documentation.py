@@ -16,12 +16,13 @@ import fewjoules as fj
 from fewjoules.cli import app
 from fewjoules.convergence.fit import ROUNDS_COLUMNS, PilotRuns, fit_power_law_rounds
 from fewjoules.datasets.load import DATASETS
-from fewjoules.engine.models import build, parameter_count
-from fewjoules.engine.options import CHOICES, TrainingOptions
+from fewjoules.engine.algorithm.options import CHOICES, TrainingOptions
+from fewjoules.engine.models.networks import build, parameter_count
 from fewjoules.physics.gpu import GPU_COLUMNS
 from fewjoules.planner import benders
-from fewjoules.scenario import ARCHITECTURES, STATISTICS, Scenario
-from fewjoules.schema.tables import TABLES
+from fewjoules.scenario import Scenario
+from fewjoules.scenario.scenario import ARCHITECTURES, STATISTICS
+from fewjoules.scenario.schema.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import numpy as np
 from typer.testing import CliRunner
 
 from fewjoules.cli import app
-from fewjoules.reports.results import RunResults
+from fewjoules.runs.results import RunResults
 
 FOLDER = Path(__file__).parent / "golden" / "runs" / "first-name"
 

@@ -1,6 +1,6 @@
 """``fewjoules train`` and ``fewjoules compare``: the folder they leave, why they stop, and what they refuse.
 
-tests/test_training_scenario.py has the bad scenario files, tests/test_resume.py kills and resumes.
+tests/scenario/test_training_scenario.py has the bad scenario files, tests/runs/test_resume.py kills and resumes.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fewjoules.cli import app
 from fewjoules.datasets.load import load
-from fewjoules.engine import models
+from fewjoules.engine.models import networks as models
 from fewjoules.ledger.parquet import read_table
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.planner.plan import Plan
@@ -26,8 +26,8 @@ from fewjoules.planner.schemes import SCHEMES
 from fewjoules.scenario import Scenario
 from tests.datasets.files import write_mnist
 from tests.reports.test_page import Reader
+from tests.scenario.test_training_scenario import ROUNDS, SCENARIO, trained_with
 from tests.test_bad_input import assert_refused, run, write
-from tests.test_training_scenario import ROUNDS, SCENARIO, trained_with
 
 DOCUMENTED = Path(__file__).parents[1] / "docs" / "ledger.md"
 TABLES = {"ledger.parquet", "metrics.parquet", "model.safetensors"}
@@ -579,7 +579,7 @@ def test_a_file_of_the_user_is_never_replaced(tmp_path, name):
     ids=["allocator", "runtime", "cublas"],
 )
 def test_a_gpu_that_is_full_is_one_sentence(tmp_path, monkeypatch, failure):
-    from fewjoules.engine.simulate import Simulator
+    from fewjoules.engine.simulator.simulator import Simulator
 
     def full(*_given, **_more):
         raise failure
@@ -592,7 +592,7 @@ def test_a_gpu_that_is_full_is_one_sentence(tmp_path, monkeypatch, failure):
 
 
 def test_another_failure_of_torch_is_not_taken_for_it(tmp_path, monkeypatch):
-    from fewjoules.engine.simulate import Simulator
+    from fewjoules.engine.simulator.simulator import Simulator
 
     def broken(*_given, **_more):
         raise RuntimeError("shapes do not match")

@@ -6,11 +6,11 @@ from unittest import mock
 import numpy as np
 import torch
 
-from fewjoules.engine.local import Samples
-from fewjoules.engine.loop import TrainingLoop
-from fewjoules.engine.options import MAX_ROUNDS, TrainingOptions
-from fewjoules.engine.simulate import Federation, Simulator
-from fewjoules.engine.stack import cross_entropy
+from fewjoules.engine.algorithm.options import MAX_ROUNDS, TrainingOptions
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.local import Samples
+from fewjoules.engine.simulator.loop import TrainingLoop
+from fewjoules.engine.simulator.simulator import Federation, Simulator
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.physics.fleet import Fleet

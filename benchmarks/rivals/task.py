@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fewjoules.engine.models import build
+from fewjoules.engine.models.networks import build
 
 LOCAL_STEPS = 5
 BATCH = 32

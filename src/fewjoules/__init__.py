@@ -23,7 +23,7 @@ from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import solve
 
 if TYPE_CHECKING:
-    from fewjoules.engine.train import Run, train
+    from fewjoules.runs.train import Run, train
     from fewjoules.scenario import Scenario
 
 __version__ = "0.1.0"
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> Any:
 
         return Scenario
     if name in ("Run", "train"):
-        from fewjoules.engine import train
+        from fewjoules.runs import train
 
         return getattr(train, name)
     raise AttributeError(f"module 'fewjoules' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and text files that are read with care."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from fewjoules.errors import InvalidInputError
+
 PARTIAL_SUFFIX = ".partial"
+MAX_TEXT_BYTES = 256 * 2**20
 
 
 @contextmanager
@@ -40,3 +43,19 @@ def remove_partials(folder: Path) -> None:
     """Remove what a kill left half written."""
     for file in folder.glob(f".*{PARTIAL_SUFFIX}"):
         file.unlink()
+
+
+def read_text(path: str | Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
+    """Text of a UTF-8 file, or an error that names it."""
+    file = Path(path)
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(max_bytes + 1)  # a device or a pipe may have no end
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    if len(data) > max_bytes:
+        raise InvalidInputError(f"{file}: the file must have at most {max_bytes} bytes, got more")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{file}: must be UTF-8 text, got an invalid byte at offset {error.start}") from error

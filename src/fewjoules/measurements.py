@@ -10,24 +10,7 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError
-
-MAX_TABLE_BYTES = 256 * 2**20
-
-
-def read_text(path: str | Path, *, max_bytes: int = MAX_TABLE_BYTES) -> str:
-    """Text of a UTF-8 file, or an error that names it."""
-    file = Path(path)
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(max_bytes + 1)  # a device or a pipe may have no end
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
-    if len(data) > max_bytes:
-        raise InvalidInputError(f"{file}: the file must have at most {max_bytes} bytes, got more")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{file}: must be UTF-8 text, got an invalid byte at offset {error.start}") from error
+from fewjoules.files import read_text
 
 
 def read_header(path: str | Path) -> list[str]:

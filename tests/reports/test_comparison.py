@@ -15,7 +15,7 @@ from fewjoules.reports.comparison import (
     ratio,
     remarks,
 )
-from fewjoules.reports.results import RunResults
+from fewjoules.runs.results import RunResults
 from tests.reports.made_up import make_comparison, make_run
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewjoules.reports import curves
-from fewjoules.reports.results import RunResults
+from fewjoules.runs.results import RunResults
 from tests.reports.made_up import make_comparison, make_run
 
 

@@ -10,7 +10,7 @@ from fewjoules.ledger.parquet import write_table
 from fewjoules.ledger.schema import METRICS
 from fewjoules.reports.page import _json, page, write_page
 from fewjoules.reports.page_figures import sections
-from fewjoules.reports.results import RunResults
+from fewjoules.runs.results import RunResults
 from tests.reports.made_up import make_comparison, make_run
 
 HOSTILE = "</script><script>alert(1)</script>"

@@ -6,8 +6,8 @@ from PIL import Image
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.reports import run_plots
-from fewjoules.reports.results import RunResults
 from fewjoules.reports.run_plots import FIGURES, save_plots
+from fewjoules.runs.results import RunResults
 from tests.reports.made_up import make_comparison, make_run
 
 CASES = {

@@ -10,7 +10,6 @@ import torch
 
 import fewjoules as fj
 from fewjoules.convergence.rounds import BoundRounds
-from fewjoules.engine.experiment import prepare, varied
 from fewjoules.errors import DivergedError, InvalidInputError
 from fewjoules.ledger.schema import METRICS
 from fewjoules.reproduce import adaptive as adaptively
@@ -19,6 +18,7 @@ from fewjoules.reproduce.embedded import embedded_scenario
 from fewjoules.reproduce.lab import Lab, curve_of
 from fewjoules.reproduce.records import Records
 from fewjoules.reproduce.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
+from fewjoules.runs.task import prepare, varied
 
 DEVICES, BATCH, SAMPLES = 12, 16, 1437
 TINY = Scale(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fewjoules.codec.compressors import qsgd_variance
-from fewjoules.engine.options import TrainingOptions
+from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.reproduce.embedded import embedded_scenario
 from fewjoules.reproduce.pool import Job
 from fewjoules.reproduce.studies import LEVELS, STUDIES, TUNING_SEED, baseline_settings, pilot_settings

@@ -57,7 +57,7 @@ def compare(
       fewjoules compare --resume comparison             after Ctrl-C or a power cut
     """
     with plain_errors():
-        from fewjoules.engine.folder import beginning, require_new_folder
+        from fewjoules.runs.folder import beginning, require_new_folder
 
         running.require_options(plots, checkpoint_seconds)
         names = list(SCHEMES) if schemes is None else _require_schemes(schemes)
@@ -111,7 +111,7 @@ def _require_schemes(text: str) -> list[str]:
 
 def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]) -> bool:
     """Train one scheme in a folder of its own, unless it is finished; False if it diverged."""
-    from fewjoules.engine.folder import clean_up, is_finished
+    from fewjoules.runs.folder import clean_up, is_finished
 
     own = folder / plan.scheme
     if is_finished(own):
@@ -135,7 +135,7 @@ def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin
 
 def _require_same_plan(folder: Path, plan: Plan) -> None:
     """One comparison must not mix plans of two versions of the planner."""
-    from fewjoules.engine.folder import PLAN, is_finished
+    from fewjoules.runs.folder import PLAN, is_finished
 
     if not is_finished(folder):
         return
@@ -152,7 +152,7 @@ def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | N
     from fewjoules.files import whole_file
     from fewjoules.reports.comparison import comparison_table, headline, ranked
     from fewjoules.reports.page import write_page
-    from fewjoules.reports.results import RunResults
+    from fewjoules.runs.results import RunResults
 
     if not schemes:
         raise DivergedError("no scheme could be trained; a smaller learning rate may help")

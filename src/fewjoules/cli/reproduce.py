@@ -68,7 +68,7 @@ def reproduce(
         names = _require_names(figures)
         require_integer("--processes", processes, low=1, high=64)
         if not no_train:
-            from fewjoules.engine.train import choose_device
+            from fewjoules.runs.train import choose_device
 
             choose_device(device)
         folder = Path(out)

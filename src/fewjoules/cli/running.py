@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, cast
 import typer
 
 from fewjoules.errors import InvalidInputError, require_number
-from fewjoules.measurements import read_text
+from fewjoules.files import read_text
 from fewjoules.scenario import Scenario
 
 if TYPE_CHECKING:
-    from fewjoules.engine.experiment import Task
-    from fewjoules.engine.loop import Report
+    from fewjoules.engine.simulator.loop import Report
     from fewjoules.planner.plan import Plan
-    from fewjoules.reports.results import RunResults
+    from fewjoules.runs.results import RunResults
+    from fewjoules.runs.task import Task
 
 DataDir = Annotated[
     Optional[str],  # noqa: UP045 - typer reads the annotation at run time
@@ -136,8 +136,8 @@ def carry_out(
     tensorboard: bool = False,
 ) -> None:
     """Run with progress; if interrupted, say how to go on and leave with exit code 130."""
-    from fewjoules.engine.experiment import options_for
-    from fewjoules.engine.folder import RunSettings, run_in_folder
+    from fewjoules.runs.folder import RunSettings, run_in_folder
+    from fewjoules.runs.task import options_for
 
     options = options_for(task, plan)
     with contextlib.ExitStack() as stack:
@@ -145,7 +145,7 @@ def carry_out(
         show = stack.enter_context(progress_of(plan.scheme, options.rounds, options.target_accuracy))
         listeners = [show]
         if tensorboard:
-            from fewjoules.engine.tensorboard import TensorBoardLog
+            from fewjoules.runs.tensorboard import TensorBoardLog
 
             listeners.append(stack.enter_context(TensorBoardLog(folder / "tensorboard")))
         settings = RunSettings(
@@ -162,8 +162,8 @@ def carry_out(
 
 def prepare_task(scenario: Scenario, device: str, data_dir: str | None) -> "Task":
     """Data and model on the training device, with the progress of a download."""
-    from fewjoules.engine.experiment import prepare
-    from fewjoules.engine.train import choose_device
+    from fewjoules.runs.task import prepare
+    from fewjoules.runs.train import choose_device
 
     return prepare(scenario, choose_device(device), data_dir, _download_line())
 

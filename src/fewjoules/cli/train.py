@@ -55,7 +55,7 @@ def train(
       fewjoules train fleet.toml --data-dir ~/mnist --plots pdf --out run3
     """
     with plain_errors():
-        from fewjoules.engine.folder import beginning, clean_up, is_finished, require_new_folder
+        from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
 
         running.require_options(plots, checkpoint_seconds)
         _require_choices(scheme, plan, out, resume)
@@ -112,7 +112,7 @@ def _require_choices(scheme: str | None, plan: str | None, out: str | None, resu
 def _report(folder: Path, title: str, plots: str | None) -> None:
     from fewjoules.reports.comparison import comparison_table, headline
     from fewjoules.reports.page import write_page
-    from fewjoules.reports.results import RunResults
+    from fewjoules.runs.results import RunResults
 
     runs = [RunResults.load(folder)]
     write_page(runs, folder / "page.html", title)

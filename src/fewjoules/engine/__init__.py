@@ -1,1 +1,1 @@
-"""Learning. Only this layer, ``measure`` and ``integrations`` import PyTorch."""
+"""Learning: the algorithm, the models it trains, and the simulator that runs it."""

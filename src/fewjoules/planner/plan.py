@@ -11,8 +11,7 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number
-from fewjoules.files import whole_file
-from fewjoules.measurements import read_text
+from fewjoules.files import read_text, whole_file
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, ControlProblem
 
 PLAN_VERSION = 1

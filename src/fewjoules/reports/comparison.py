@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
-from fewjoules.reports.results import RunResults
 from fewjoules.reports.tables import number
+from fewjoules.runs.results import RunResults
 
 UNKNOWN = "-"
 _NBSP = "\u00a0"

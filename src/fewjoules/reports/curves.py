@@ -9,7 +9,7 @@ import numpy as np
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.reports.comparison import labels
 from fewjoules.reports.plots import COLOURS, MARKERS
-from fewjoules.reports.results import RunResults
+from fewjoules.runs.results import RunResults
 
 MAX_POINTS = 2_000
 MAX_DEVICES_SHOWN = 60

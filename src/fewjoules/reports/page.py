@@ -11,7 +11,7 @@ from fewjoules.files import whole_file
 from fewjoules.reports.comparison import column_titles, comparison_rows, headline, ranked, remarks
 from fewjoules.reports.curves import Look, looks
 from fewjoules.reports.page_figures import Section, sections
-from fewjoules.reports.results import RunResults, plain_text
+from fewjoules.runs.results import RunResults, plain_text
 
 MAX_SCENARIO_CHARACTERS = 65_536
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"

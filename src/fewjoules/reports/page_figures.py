@@ -11,7 +11,7 @@ from fewjoules.arrays import FloatArray
 from fewjoules.reports import curves
 from fewjoules.reports.comparison import common_target, percent
 from fewjoules.reports.curves import Curve, Look
-from fewjoules.reports.results import KINDS, RunResults
+from fewjoules.runs.results import KINDS, RunResults
 
 FEW_POINTS = 40  # up to this many, each point is marked
 _INK, _GRID, _PAPER = "@ink", "@grid", "@paper"

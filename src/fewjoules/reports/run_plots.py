@@ -13,7 +13,7 @@ from fewjoules.files import whole_file
 from fewjoules.reports import curves
 from fewjoules.reports.comparison import common_target, ranked
 from fewjoules.reports.plots import FORMATS, STYLE
-from fewjoules.reports.results import RunResults
+from fewjoules.runs.results import RunResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,15 +3,15 @@
 import dataclasses
 from collections.abc import Callable
 
-from fewjoules.engine.estimates import ClientGradients, adaptive_local_steps, estimate_drift
-from fewjoules.engine.experiment import Task
-from fewjoules.engine.loop import TrainingLoop
-from fewjoules.engine.options import TrainingOptions
-from fewjoules.engine.simulate import Simulator
-from fewjoules.engine.stack import cross_entropy
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.loop import TrainingLoop
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.reproduce.estimates import ClientGradients, adaptive_local_steps, estimate_drift
+from fewjoules.runs.task import Task
 
 ADAPTATION_STEPS = 40  # local steps between two choices of H
 ESTIMATE_BATCH = 128

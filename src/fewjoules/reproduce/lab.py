@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.engine.estimates import ClientGradients, estimate_constants
-from fewjoules.engine.experiment import Task, device_name, prepare, varied
-from fewjoules.engine.loop import TARGET, TrainingLoop
-from fewjoules.engine.options import TrainingOptions
-from fewjoules.engine.simulate import Simulator
-from fewjoules.engine.stack import cross_entropy
-from fewjoules.engine.train import choose_device
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.loop import TARGET, TrainingLoop
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.reproduce.adaptive import finished, train_adaptively
 from fewjoules.reproduce.embedded import embedded_scenario
+from fewjoules.reproduce.estimates import ClientGradients, estimate_constants
 from fewjoules.reproduce.records import CURVE_COLUMNS, Record
 from fewjoules.reproduce.studies import STUDIES, TUNING_SEED, Setting
+from fewjoules.runs.task import Task, device_name, prepare, varied
+from fewjoules.runs.train import choose_device
 
 
 class Lab:

@@ -10,8 +10,7 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError
-from fewjoules.files import whole_file
-from fewjoules.measurements import read_text
+from fewjoules.files import read_text, whole_file
 
 Cell = str | int | float
 

@@ -1,0 +1,1 @@
+"""Networks to train, and where their parameters lie in one flat vector."""

@@ -1,0 +1,53 @@
+"""Where the parameters of a model lie in one flat vector, and which of them are trained."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from fewjoules.errors import InvalidInputError
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Layout:
+    """Where each named tensor lies in a flat vector."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """In the order of the mapping."""
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        self.sizes = [tensor.numel() for tensor in tensors.values()]
+        self.size = sum(self.sizes)
+
+    def views(self, flat: torch.Tensor) -> Tensors:
+        """Named views of a flat (..., size) tensor: writing to one writes to it."""
+        lead = flat.shape[:-1]
+        return {name: part.view(*lead, *self.shapes[name]) for name, part in self.parts(flat).items()}
+
+    def parts(self, flat: torch.Tensor) -> Tensors:
+        """The same without their shapes: (..., size of each)."""
+        return dict(zip(self.shapes, torch.split(flat, self.sizes, dim=-1), strict=True))
+
+    @torch.no_grad()
+    def load(self, module: nn.Module, flat: torch.Tensor) -> None:
+        """Copy a flat vector into the parameters or buffers of a module."""
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        for name, view in self.views(flat).items():
+            tensors[name].copy_(view)
+
+    def flatten(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The flat vector of named tensors."""
+        if not self.shapes:
+            return torch.zeros(0)
+        return torch.cat([tensors[name].detach().reshape(-1) for name in self.shapes])
+
+
+def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that training changes, by name; there must be some, and all must be float32."""
+    trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
+    if not trained:
+        raise InvalidInputError("the model must have at least one parameter that requires a gradient, got none")
+    for name, parameter in trained.items():
+        if parameter.dtype != torch.float32:
+            raise InvalidInputError(f"model parameters must be float32, got {parameter.dtype} for {name}")
+    return trained

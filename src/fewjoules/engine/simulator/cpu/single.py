@@ -1,0 +1,64 @@
+"""A model for one client after the other. Any module will do."""
+
+import copy
+
+import torch
+from torch import nn
+
+from fewjoules.engine.models.layout import Layout, require_trainable
+from fewjoules.engine.models.loss import Loss, right_answers
+
+
+class SingleModel:
+    """A module of its own whose parameters and buffers are read from and written to flat vectors."""
+
+    def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, precision: str = "float32") -> None:
+        """Keep a copy; the caller's model is not changed."""
+        self.net = copy.deepcopy(model).to(device).train()
+        self.loss, self.device, self.bfloat16 = loss, device, precision == "bf16"
+        if device.type == "cpu":  # where convolutions run faster with the channels innermost in memory
+            self.net = channels_last(self.net)
+        trained = require_trainable(self.net)
+        averaged = {name: b for name, b in self.net.named_buffers() if b.dtype == torch.float32}
+        self.parameters: list[torch.Tensor] = list(trained.values())
+        self._parts: list[tuple[Layout, list[torch.Tensor]]] = [
+            (Layout(trained), list(trained.values())),
+            (Layout(averaged), list(averaged.values())),
+        ]
+        self._counters = [b for b in self.net.buffers() if b.dtype != torch.float32]
+        self._first_counts = [counter.clone() for counter in self._counters]
+
+    @torch.no_grad()
+    def start(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
+        """Take weights and buffers in; buffers that count steps begin anew and are not sent."""
+        for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
+            for tensor, view in zip(tensors, layout.views(flat).values(), strict=True):
+                tensor.copy_(view)
+        for counter, first in zip(self._counters, self._first_counts, strict=True):
+            counter.copy_(first)
+
+    @torch.no_grad()
+    def finish(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
+        """Write weights and buffers out."""
+        for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
+            for tensor, view in zip(tensors, layout.views(flat).values(), strict=True):
+                view.copy_(tensor)
+
+    def gradients(
+        self, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+        """Gradients, mean loss and share of right answers (NaN where there are no classes) of a batch."""
+        with torch.enable_grad():
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
+                outputs = self.net(inputs)
+            loss = self.loss(outputs.float(), targets).mean()
+            found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        right = right_answers(outputs.detach(), targets)
+        correct = torch.full_like(loss, torch.nan) if right is None else right.float().mean()
+        pairs = zip(found, self.parameters, strict=True)
+        return [torch.zeros_like(p) if g is None else g for g, p in pairs], loss.detach(), correct
+
+
+def channels_last(net: nn.Module) -> nn.Module:
+    """The module with its convolutions' channels innermost in memory."""
+    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -1,0 +1,165 @@
+"""Top-k with error feedback on a GPU, for one vector or a stack of clients with different k, in Triton.
+
+1. A sample of each row gives a magnitude that a little more than k entries reach.
+2. One pass adds the residual and collects, tile by tile and in order, the entries that reach it.
+3. Two histograms of 4096 bins over those candidates find the k-th largest magnitude exactly.
+4. The kept candidates are written out in order and cleared in the residual; of equals the lowest positions are kept.
+5. A row whose sample deceived is searched bit by bit instead, by one program.
+
+Every step runs for all rows at once. Magnitudes are compared as the integers that float32 bits without their sign are.
+"""
+
+import collections
+
+import torch
+import triton
+
+from fewjoules.engine.simulator.cuda import topk_kernels as kernels
+from fewjoules.errors import InvalidInputError
+
+TILE = 4096
+BINS = 4096
+BIN_BITS = 12
+SAMPLE = 4096
+COPIES = 4
+WARPS = 4  # for the kernels that look at the few candidates of a tile
+
+
+class _Selection:
+    """Buffers of one selection and the kernels that use them; recorded as a CUDA graph, it is started in one go."""
+
+    def __init__(self, size: int, counts: tuple[int, ...], device: torch.device) -> None:
+        """Allocate what the kernels need; nothing depends on the data."""
+        rows, kept = len(counts), sum(counts)
+        self.size, self.rows, self.tiles = size, rows, triton.cdiv(size, TILE)
+        self.taken = min(SAMPLE, size)
+        self.copies = COPIES  # spread the counting over more memory, where fewer wait for one another
+        expected = [self.taken * k / size for k in counts]
+
+        def integers(values: list[int], kind: torch.dtype = torch.int32) -> torch.Tensor:
+            return torch.tensor(values, dtype=kind, device=device)
+
+        self.wanted = integers(list(counts))
+        self.starts = integers([sum(counts[:row]) for row in range(rows)], torch.int64)
+        self.ranks = integers([int(e + 4.0 * e**0.5 + 4.0) for e in expected])
+        self.found = torch.empty(rows * self.tiles * TILE, dtype=torch.int32, device=device)
+        self.per_tile = torch.empty((3, rows, self.tiles), dtype=torch.int32, device=device)
+        self.small = torch.empty((5, rows), dtype=torch.int32, device=device)
+        self.bins = torch.empty((2, rows, self.copies, BINS), dtype=torch.int32, device=device)
+        self.output = torch.empty(3 * kept + rows, dtype=torch.int32, device=device)  # as ``parts`` says
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def launch(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor) -> None:
+        """All kernels, in order."""
+        guess, base, of_base, threshold, ties = self.small.unbind()
+        counts, larger, equal = self.per_tile.unbind()
+        first, second = self.bins.unbind()
+        positions, values, state = self.parts(self.output)
+        grid, shape, rows = (self.tiles, self.rows), (self.size, self.tiles), (self.rows,)
+        shared = {"COPIES": self.copies, "BINS": BINS}
+        self.bins.zero_()
+        kernels.guess_threshold[rows](
+            updates,
+            residuals,
+            self.ranks,
+            guess,
+            self.size,
+            self.size // self.taken,
+            self.taken,
+            SAMPLE=SAMPLE,
+            num_warps=16,
+        )
+        kernels.collect[grid](updates, residuals, left, guess, self.found, counts, *shape, TILE=TILE, num_warps=8)
+        candidates = (left, self.found, counts)
+        kernels.histogram[grid](
+            *candidates, guess, first, *shape, SHIFT=BIN_BITS, BEYOND=True, TILE=TILE, num_warps=WARPS, **shared
+        )
+        kernels.choose[rows](first, guess, self.wanted, base, of_base, state, SHIFT=BIN_BITS, LAST=False, **shared)
+        kernels.histogram[grid](
+            *candidates, base, second, *shape, SHIFT=0, BEYOND=False, TILE=TILE, num_warps=WARPS, **shared
+        )
+        kernels.choose[rows](second, base, of_base, threshold, ties, state, SHIFT=0, LAST=True, **shared)
+        kernels.count_kept[grid](*candidates, threshold, larger, equal, *shape, TILE=TILE, num_warps=WARPS)
+        running = torch.cumsum(self.per_tile[1:], dim=2, dtype=torch.int32)
+        kernels.write[grid](
+            *candidates,
+            threshold,
+            ties,
+            state,
+            running[0],
+            running[1],
+            self.starts,
+            positions,
+            values,
+            *shape,
+            TILE=TILE,
+            num_warps=WARPS,
+        )
+        kernels.search[rows](
+            left, self.wanted, state, self.starts, positions, values, self.size, TILE=TILE, num_warps=16
+        )
+
+    def parts(self, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Positions (two words each), values and the states of the rows."""
+        kept = (output.numel() - self.rows) // 3
+        positions, values, state = output.split([2 * kept, kept, self.rows])
+        return positions.view(torch.int64), values.view(torch.float32), state
+
+    def run(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor, record: bool) -> None:
+        """Launch, by the graph once it was recorded."""
+        if self.graph is None and record:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # others may wait for events
+                self.launch(updates, residuals, left)
+        if self.graph is None:
+            self.launch(updates, residuals, left)
+        else:
+            self.graph.replay()
+
+
+_selections: collections.OrderedDict[tuple[object, ...], _Selection] = collections.OrderedDict()
+_MAX_SELECTIONS = 8
+
+
+def forget_selections() -> None:
+    """Free the buffers and graphs that were kept for selections that might come again."""
+    _selections.clear()
+
+
+def select_rows(
+    updates: torch.Tensor, residuals: torch.Tensor, counts: list[int], left: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Positions and values of the counts[r] largest of each row, one row after the other; ``left`` gets what remains.
+
+    All tensors are contiguous float32 (rows, size) on one GPU; ``left`` may be ``residuals``. From the second call with
+    tensors at the same addresses on, the kernels run as one recorded graph. Nothing waits for the GPU: the third tensor
+    of the answer, for ``rows_with_nan``, tells later whether all went well.
+    """
+    size = updates.shape[1]
+    tensors = (updates, residuals, left)
+    key = (size, tuple(counts), updates.device, *(tensor.data_ptr() for tensor in tensors))
+    selection = _selections.pop(key, None)
+    seen = selection is not None
+    selection = selection or _Selection(size, tuple(counts), updates.device)
+    _selections[key] = selection
+    if len(_selections) > _MAX_SELECTIONS:
+        _selections.popitem(last=False)
+    selection.run(*tensors, record=seen)
+    return selection.parts(selection.output.clone())
+
+
+def rows_with_nan(states: torch.Tensor) -> list[int]:
+    """Rows of which a kept entry is NaN, by the states that ``select_rows`` told."""
+    return [row for row, state in enumerate(states.tolist()) if state == kernels.HAS_NAN.value]
+
+
+def top_k_rows(
+    updates: torch.Tensor, residuals: torch.Tensor, counts: list[int], left: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``select_rows`` found, once the GPU is done; NaN is refused."""
+    positions, values, states = select_rows(updates, residuals, counts, left)
+    for row in rows_with_nan(states):
+        part = slice(sum(counts[:row]), sum(counts[: row + 1]))
+        where = int(positions[part][values[part].isnan()][0])
+        raise InvalidInputError(f"update + residual must not hold NaN, got one at position {where} of row {row}")
+    return positions, values

@@ -1,0 +1,168 @@
+"""The loop of a run: rounds until a reason to stop, with metrics, ledger, checkpoints and progress."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from fewjoules.engine.simulator.accounts import round_seconds
+from fewjoules.engine.simulator.evaluate import Evaluator
+from fewjoules.engine.simulator.simulator import Outcome, Simulator
+from fewjoules.ledger.log import RowLog
+from fewjoules.ledger.schema import METRICS, RowArray
+
+TARGET, ROUNDS, ENERGY, TIME, INTERRUPTED = "target accuracy", "rounds", "energy budget", "time budget", "interrupted"
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over all rounds so far; joules and seconds are NaN where costs are unknown."""
+
+    joules: float = 0.0
+    radio_joules: float = 0.0
+    compute_joules: float = 0.0
+    planned_uplink_joules: float = 0.0
+    uplink_joules: float = 0.0
+    seconds: float = 0.0
+    payload_bytes: int = 0
+    samples: int = 0
+
+    def add(self, rows: RowArray) -> tuple[float, float]:
+        """Take in a round's ledger rows; its joules and seconds."""
+        uplink, compute = math.fsum(rows["uplink_joules"]), math.fsum(rows["compute_joules"])
+        radio = uplink + math.fsum(rows["downlink_joules"])
+        seconds = round_seconds(rows)
+        self.radio_joules += radio
+        self.compute_joules += compute
+        self.joules += radio + compute
+        self.uplink_joules += uplink
+        self.planned_uplink_joules += math.fsum(rows["planned_uplink_joules"])
+        self.seconds += seconds
+        self.payload_bytes += int(rows["payload_bytes"].sum())
+        self.samples += int(rows["samples"].sum())
+        return radio + compute, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is told after each round; accuracy and test loss are those of the last evaluation (NaN before it)."""
+
+    round: int
+    train_loss: float
+    test_loss: float
+    test_accuracy: float
+    totals: Totals
+
+
+class Saver(Protocol):
+    """Keeps the state of a run so that it can go on after a kill."""
+
+    def is_due(self) -> bool:
+        """Whether it is time to save."""
+
+    def save(self, loop: "TrainingLoop") -> None:
+        """Save; afterwards a kill loses nothing up to here."""
+
+
+@dataclass(slots=True)
+class TrainingLoop:
+    """One run. After a resume ``totals`` and the logs hold what came before."""
+
+    simulator: Simulator
+    evaluator: Evaluator | None
+    ledger: RowLog
+    metrics: RowLog
+    totals: Totals = field(default_factory=Totals)
+    last_test: tuple[float, float] = (math.nan, math.nan)
+    on_round: Callable[[Report], None] = lambda _report: None
+    saver: Saver | None = None
+    should_stop: Callable[[], bool] = lambda: False
+    reason: str | None = None  # to stop, once there is one; a run that was killed while it finished knows it
+    _pending: Callable[[], Outcome] | None = None
+
+    def run(self) -> str:
+        """Train until there is a reason to stop, and tell it."""
+        options = self.simulator.options
+        budgets = options.energy_budget_joules is not None or options.time_budget_seconds is not None
+        while self.simulator.state.round < options.rounds and self.reason is None:
+            self._pending = self.simulator.start_round(meanwhile=self._record_pending)
+            evaluated = self._is_evaluated(self.simulator.state.round)
+            stopping = self.should_stop()
+            saving = self.saver is not None and (stopping or self.saver.is_due())
+            if evaluated:
+                self._evaluate()
+            if evaluated or budgets or saving or stopping:
+                self._record_pending(evaluated)
+                self.reason = self._reason_to_stop(evaluated)
+                if saving and self.saver is not None:
+                    self.saver.save(self)
+                if stopping and self.reason is None:
+                    return INTERRUPTED
+        self._record_pending()
+        return self.reason or ROUNDS
+
+    def _record_pending(self, evaluated: bool = False) -> None:
+        """Take in the round that was run but not yet recorded; beside the next one, where nothing waits for it."""
+        if self._pending is not None:
+            outcome, self._pending = self._pending(), None
+            self._record(int(outcome.rows["round"][0]), outcome, evaluated)
+
+    def _is_evaluated(self, number: int) -> bool:
+        options = self.simulator.options
+        due = number % options.evaluation_rounds == 0 or number == options.rounds
+        return self.evaluator is not None and due
+
+    def _evaluate(self) -> None:
+        assert self.evaluator is not None
+        state = self.simulator.state
+        self.last_test = self.evaluator(state.weights, state.buffers)
+
+    def _record(self, number: int, outcome: Outcome, evaluated: bool) -> None:
+        joules, seconds = self.totals.add(outcome.rows)
+        self.ledger.append(outcome.rows)
+        row = METRICS.new_rows(1)
+        row["round"], row["batch_size"], row["learning_rate"] = number, outcome.batch_size, outcome.learning_rate
+        row["epochs"] = self.totals.samples / self.simulator.sizes.sum()
+        row["train_loss"], row["train_accuracy"] = outcome.train_loss, outcome.train_accuracy
+        if evaluated:
+            row["test_loss"], row["test_accuracy"] = self.last_test
+        row["round_joules"], row["round_seconds"] = joules, seconds
+        for name in ("joules", "radio_joules", "compute_joules", "seconds", "payload_bytes"):
+            row[f"total_{name}"] = getattr(self.totals, name)
+        self.metrics.append(row)
+        self.on_round(Report(number, outcome.train_loss, *self.last_test, replace(self.totals)))
+
+    def _reason_to_stop(self, evaluated: bool) -> str | None:
+        options, totals = self.simulator.options, self.totals
+        if evaluated and options.target_accuracy is not None and self.last_test[1] >= options.target_accuracy:
+            return TARGET
+        if options.energy_budget_joules is not None and totals.joules >= options.energy_budget_joules:
+            return ENERGY
+        if options.time_budget_seconds is not None and totals.seconds >= options.time_budget_seconds:
+            return TIME
+        return None
+
+
+class EverySeconds:
+    """A clock for savers: due when so many seconds have passed since the last save."""
+
+    def __init__(self, seconds: float) -> None:
+        """Start now."""
+        self.seconds, self._last = seconds, time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether the time has come."""
+        return time.monotonic() - self._last >= self.seconds
+
+    def restart(self) -> None:
+        """Saved just now."""
+        self._last = time.monotonic()
+
+
+def first_round_at(metrics: RowArray, target_accuracy: float) -> int | None:
+    """Index of the first row that reached the target, or None."""
+    reached = np.flatnonzero(metrics["test_accuracy"] >= target_accuracy)
+    return int(reached[0]) if reached.size else None

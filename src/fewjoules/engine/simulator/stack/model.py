@@ -1,0 +1,74 @@
+"""A model for a stack of clients: their parameters as rows of one matrix, their gradients from one call."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+
+from fewjoules.engine.models.layout import Layout, Tensors, require_trainable
+from fewjoules.engine.models.loss import Loss, right_answers
+from fewjoules.engine.simulator.stack.layers import WeightedBatchNorm, stackable
+
+
+class ClientModel:
+    """A model as a function of the parameters and buffers of a stack of clients."""
+
+    def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, precision: str = "float32") -> None:
+        """Keep a copy with stackable layers; the caller's model is not changed."""
+        self.bfloat16 = precision == "bf16"
+        self.net = stackable(model, precision).to(device).train()
+        self.loss = loss
+        self.device = device
+        named = dict(self.net.named_parameters())
+        trained = require_trainable(self.net)
+        buffers = dict(self.net.named_buffers())
+        averaged = {name: b for name, b in buffers.items() if b.dtype == torch.float32}
+        self.parameters, self.buffers = Layout(trained), Layout(averaged)
+        self.fixed = {name: p.detach() for name, p in named.items() if name not in trained}
+        self.fixed |= {name: b for name, b in buffers.items() if name not in averaged}
+        self.norms = {n: m for n, m in self.net.named_modules() if isinstance(m, WeightedBatchNorm)}
+        self.initial_weights = self.parameters.flatten(trained).to(device)
+        self.initial_buffers = self.buffers.flatten(averaged).to(device)
+
+    def outcome(
+        self, parameters: Tensors, buffers: Tensors, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, Tensors]:
+        """Loss, share of right answers and new buffers of one client's batch; ``weights`` of its samples sum to one."""
+        state = {f"{name}.sample_weights": weights for name in self.norms}
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
+            outputs = functional_call(self.net, self.fixed | parameters | buffers | state, (inputs,))
+        losses = self.loss(outputs.float(), targets)
+        loss = losses if losses.ndim == 0 else losses @ weights
+        right = right_answers(outputs, targets)
+        correct = torch.full_like(loss, torch.nan) if right is None else right.float() @ weights
+        return loss, correct.detach(), buffers | self._new_statistics()
+
+    def _new_statistics(self) -> Tensors:
+        new: Tensors = {}
+        for name, norm in self.norms.items():
+            if norm.updated is not None:
+                new[f"{name}.running_mean"], new[f"{name}.running_var"] = norm.updated
+                norm.updated = None
+        return new
+
+    def gradients(
+        self, parameters: Tensors, buffers: Tensors, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+    ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, Tensors]:
+        """Gradients (in the order of the layout), losses, right answers and new buffers of a stack of clients."""
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in parameters.items()}
+        with torch.enable_grad():
+            stacked = vmap(self.outcome, randomness="different")
+            losses, correct, new_buffers = stacked(leaves, buffers, inputs, targets, weights)
+            gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+        return self._filled(gradients, leaves), losses.detach(), correct, _detached(new_buffers)
+
+    @staticmethod
+    def _filled(gradients: Sequence[torch.Tensor | None], leaves: Tensors) -> list[torch.Tensor]:
+        """A parameter that the loss does not use has gradient zero."""
+        pairs = zip(gradients, leaves.values(), strict=True)
+        return [torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in pairs]
+
+
+def _detached(tensors: Tensors) -> Tensors:
+    return {name: tensor.detach() for name, tensor in tensors.items()}

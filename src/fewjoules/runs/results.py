@@ -1,0 +1,217 @@
+"""The results folder of a run, read for tables and figures. docs/ledger.md describes its files."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fewjoules.arrays import FloatArray
+from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number
+from fewjoules.files import read_text
+from fewjoules.ledger.parquet import read_blocks, read_table
+from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
+from fewjoules.planner.plan import Plan
+
+RUN_VERSION = 1
+MAX_NAME_LENGTH = 60
+KINDS = ("uplink", "downlink", "compute")
+_MANY = 2**53
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """What run.json says; None where it says null."""
+
+    scenario: str
+    scheme: str
+    stop_reason: str
+    local_steps: int
+    sparsity: FloatArray
+    device_names: tuple[str, ...]
+    target_accuracy: float | None
+    target_reached: bool | None
+    rounds: int
+    rounds_to_target: int | None
+    joules: float | None
+    joules_to_target: float | None
+    seconds: float | None
+    seconds_to_target: float | None
+    realised_over_planned_radio: float | None
+    test_accuracy: float | None
+    facts: Mapping[str, str]  # how the run was made, in words
+
+    @property
+    def reached(self) -> bool:
+        """The run had a target and met it."""
+        return bool(self.target_reached) and self.rounds_to_target is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResults:
+    """One run: its summary, one row a round, its plan if it had one, and totals of each device on demand."""
+
+    folder: Path
+    summary: RunSummary
+    metrics: RowArray
+    plan: Plan | None
+    scenario_text: str
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "RunResults":
+        """Read a results folder; the ledger is left on disk."""
+        place = Path(folder)
+        plan, scenario = place / "plan.json", place / "scenario.toml"
+        text = read_text(scenario) if scenario.exists() else ""
+        return cls(
+            folder=place,
+            summary=_read_summary(place / "run.json", text),
+            metrics=read_table(place / "metrics.parquet", METRICS),
+            plan=Plan.load(plan) if plan.exists() else None,
+            scenario_text=text,
+        )
+
+    @cached_property
+    def device_joules(self) -> dict[str, FloatArray]:
+        """Joules of each device by kind, shape (devices,); kinds that the ledger does not know are left out."""
+        count = self.summary.sparsity.size
+        totals = {kind: np.zeros(count) for kind in KINDS}
+        known = dict.fromkeys(KINDS, False)
+        path = self.folder / "ledger.parquet"
+        columns = ["device", *(f"{kind}_joules" for kind in KINDS)]
+        for rows in read_blocks(path, LEDGER, columns):
+            device = rows["device"]
+            if device.size and not 0 <= device.min() <= device.max() < count:
+                raise InvalidInputError(
+                    f"{path}: device must be from 0 to {count - 1}, got {device.min()} to {device.max()}"
+                )
+            for kind in KINDS:
+                joules = rows[f"{kind}_joules"]
+                present = ~np.isnan(joules)
+                known[kind] |= bool(present.any())
+                totals[kind] += np.bincount(device[present], weights=joules[present], minlength=count)
+        return {kind: totals[kind] for kind in KINDS if known[kind]}
+
+    def at_target(self, column: str) -> float:
+        """A running total when the target was met, or at the end of a run that did not meet it; NaN if unknown."""
+        rows = self.metrics
+        if self.summary.reached:
+            rows = rows[rows["round"] <= self.summary.rounds_to_target]
+        return float(rows[column][-1]) if rows.size else np.nan
+
+
+def plain_text(text: object) -> str:
+    """A name from a file as one short line of printable characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    return line if len(line) <= MAX_NAME_LENGTH else line[: MAX_NAME_LENGTH - 1] + "…"
+
+
+def _read_summary(path: Path, scenario_text: str) -> RunSummary:
+    try:
+        data = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InvalidInputError(f"{path}: must be JSON ({error})") from error
+    version = data.get("version") if isinstance(data, dict) else None
+    if version != RUN_VERSION:
+        raise InvalidInputError(f"{path}: version must be {RUN_VERSION}, got {version!r}")
+    try:
+        return _summary_from(data | {"partition": data.get("partition") or _partition(scenario_text)})
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+
+
+def _partition(scenario_text: str) -> str | None:
+    """How the scenario deals the data out, if it says so."""
+    try:
+        training = tomllib.loads(scenario_text).get("training")
+    except (ValueError, RecursionError):
+        return None
+    partition = training.get("partition") if isinstance(training, dict) else None
+    return partition if partition is None or isinstance(partition, str) else json.dumps(partition, default=str)
+
+
+def _summary_from(data: dict[str, Any]) -> RunSummary:
+    def value(key: str) -> Any:
+        if key not in data:
+            raise InvalidInputError(f"the key {key} must be present, got none")
+        return data[key]
+
+    def optional(key: str, high: float = np.inf) -> float | None:
+        return None if value(key) is None else require_number(key, value(key), low=0.0, high=high)
+
+    def whole(key: str, low: int = 0) -> int:
+        return require_integer(key, value(key), low=low, high=_MANY)
+
+    reached = value("target_reached")
+    if reached not in (True, False, None):
+        raise InvalidInputError(f"target_reached must be true, false or null, got {reached!r}")
+    sparsity = np.atleast_1d(require_array("sparsity", value("sparsity"), low=1.0))
+    return RunSummary(
+        scenario=plain_text(value("scenario")),
+        scheme=plain_text(value("scheme")),
+        stop_reason=plain_text(value("stop_reason")),
+        local_steps=whole("local_steps", low=1),
+        sparsity=sparsity,
+        device_names=_device_names(value("devices"), sparsity.size),
+        target_accuracy=optional("target_accuracy", high=1.0),
+        target_reached=reached,
+        rounds=whole("rounds"),
+        rounds_to_target=None if value("rounds_to_target") is None else whole("rounds_to_target", low=1),
+        joules=optional("joules"),
+        joules_to_target=optional("joules_to_target"),
+        seconds=optional("seconds"),
+        seconds_to_target=optional("seconds_to_target"),
+        realised_over_planned_radio=optional("realised_over_planned_radio"),
+        test_accuracy=optional("test_accuracy", high=1.0),
+        facts=_facts(data, sparsity.size),
+    )
+
+
+def _device_names(devices: Any, count: int) -> tuple[str, ...]:
+    """Names of the devices, numbered where several share one."""
+    names = devices.get("names") if isinstance(devices, dict) else None
+    if not isinstance(names, list) or len(names) != count:
+        got = len(names) if isinstance(names, list) else type(names).__name__
+        raise InvalidInputError(f"devices.names must be a list of {count} names, one for each sparsity, got {got}")
+    plain = [plain_text(name) for name in names]
+    totals: dict[str, int] = {}
+    for name in plain:
+        totals[name] = totals.get(name, 0) + 1
+    seen: dict[str, int] = {}
+    numbered = []
+    for name in plain:
+        seen[name] = seen.get(name, 0) + 1
+        numbered.append(f"{name} #{seen[name]}" if totals[name] > 1 else name)
+    return tuple(numbered)
+
+
+def _facts(data: Mapping[str, Any], devices: int) -> dict[str, str]:
+    """What the page tells of how a run was made; keys that are absent are left out."""
+    told = {
+        "scenario": data.get("scenario"),
+        "data": data.get("data"),
+        "model": data.get("architecture"),
+        "parameters": data.get("parameters"),
+        "partition": data.get("partition"),
+        "clients": data.get("clients"),
+        "devices": devices,
+        "stopped by": data.get("stop_reason"),
+        "seed": data.get("seed"),
+        "machine": data.get("device"),
+        "precision": data.get("precision"),
+        "path": data.get("path"),
+        "wall time": data.get("wall_seconds"),
+        "FewJoules": data.get("fewjoules_version"),
+    }
+    words = {name: _fact(name, value) for name, value in told.items() if value is not None}
+    return {name: word for name, word in words.items() if word}
+
+
+def _fact(name: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return plain_text(value)
+    return f"{value:.4g} s" if name == "wall time" else str(value) if name == "seed" else f"{value:,}"

@@ -1,0 +1,175 @@
+"""From a scenario to a run: data, partition, model, plan and options put together."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fewjoules import __version__
+from fewjoules.arrays import FloatArray, IntArray
+from fewjoules.datasets import partition
+from fewjoules.datasets.dataset import Dataset
+from fewjoules.datasets.load import load
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.streams import stream, stream_key
+from fewjoules.engine.models.networks import build
+from fewjoules.engine.simulator.local import Samples
+from fewjoules.engine.simulator.simulator import Federation
+from fewjoules.errors import InvalidInputError
+from fewjoules.planner.plan import Plan
+from fewjoules.scenario import Scenario
+from fewjoules.scenario.schema.training import TrainingTable
+
+SPARE_ROUNDS = 4  # a run towards a target without a limit may take so many times the predicted rounds
+
+_COSTS = (
+    "joules_per_bit",
+    "joules_per_step",
+    "message_joules",
+    "seconds_per_bit",
+    "seconds_per_step",
+    "message_seconds",
+    "joules_per_sample",
+    "downlink_joules_per_bit",
+    "downlink_seconds_per_bit",
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all schemes of a scenario share: data on the training device, its partition, and the initial model."""
+
+    scenario: Scenario
+    training: TrainingTable
+    dataset: Dataset
+    federation: Federation
+    test: Samples
+    model: nn.Module
+    device: torch.device
+
+
+def prepare(
+    scenario: Scenario,
+    device: torch.device,
+    data_dir: str | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Task:
+    """Load the data, deal it out and build the model; whatever does not fit is said here."""
+    training = scenario.training
+    if training is None:
+        raise InvalidInputError(f"{scenario.name}: [training] is missing")
+    if scenario.architecture is None:
+        raise InvalidInputError(f"{scenario.name}: training needs model.architecture, got model.parameters")
+    try:
+        dataset = load(training.require("data"), data_dir, progress)
+        training.require("learning_rate")
+        parts = _deal_out(training, dataset, len(scenario.fleet))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{scenario.name}: {error}") from error
+    return Task(
+        scenario=scenario,
+        training=training,
+        dataset=dataset,
+        federation=Federation(_samples(dataset, dataset.train_images, dataset.train_labels, device), parts),
+        test=_samples(dataset, dataset.test_images, dataset.test_labels, device),
+        model=_new_model(scenario, training, dataset),
+        device=device,
+    )
+
+
+def varied(task: Task, **changes: Any) -> Task:
+    """The task with other [training] keys, a new seed say: dealt out and built anew, the samples shared."""
+    training = TrainingTable.model_validate(task.training.model_dump() | changes)
+    training.check()
+    if training.data != task.training.data:
+        raise InvalidInputError(f"training.data must stay {task.training.data!r}, got {training.data!r}")
+    parts = _deal_out(training, task.dataset, len(task.scenario.fleet))
+    return replace(
+        task,
+        scenario=replace(task.scenario, training=training),
+        training=training,
+        federation=Federation(task.federation.samples, parts),
+        model=_new_model(task.scenario, training, task.dataset),
+    )
+
+
+def options_for(task: Task, plan: Plan) -> TrainingOptions:
+    """The plan's H and sparsity with the scenario's options.
+
+    Without training.rounds a run takes the plan's rounds, or up to four times as many where it has a target or budget.
+    """
+    training = task.training
+    if plan.sparsity.size != len(task.scenario.fleet):
+        raise InvalidInputError(
+            f"the plan must have one sparsity for each of {len(task.scenario.fleet)} devices, got {plan.sparsity.size}"
+        )
+    aims = (training.target_accuracy, training.energy_budget_joules, training.time_budget_seconds)
+    spare = 1 if all(aim is None for aim in aims) else SPARE_ROUNDS
+    return TrainingOptions(
+        local_steps=plan.local_steps,
+        sparsity=plan.sparsity,
+        rounds=training.rounds or max(1, math.ceil(spare * plan.rounds)),
+        **training.options(task.scenario.folder),
+    )
+
+
+def identity_of(task: Task, options: TrainingOptions) -> dict[str, Any]:
+    """What a checkpoint must have in common with the run that resumes it."""
+    fleet = task.scenario.fleet
+    return {
+        "fewjoules version": __version__,
+        "torch version": torch.__version__,
+        "numpy version": np.__version__,
+        "device": device_name(task.device),
+        "data": task.dataset.sha256,
+        "partition": [task.training.partition, task.training.dirichlet_concentration, task.training.shards_per_client],
+        "architecture": task.scenario.architecture,
+        "fleet": {name: _plain(getattr(fleet, name)) for name in _COSTS},
+        "fading": [None if law is None else law.describe() for law in fleet.fading or ()],
+        "training": options.to_dict(),
+    }
+
+
+def _plain(costs: FloatArray | None) -> list[float] | None:
+    return None if costs is None else costs.tolist()
+
+
+def device_name(device: torch.device) -> str:
+    """The processor or the name of the GPU."""
+    return "cpu" if device.type == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"
+
+
+def _new_model(scenario: Scenario, training: TrainingTable, dataset: Dataset) -> nn.Module:
+    assert scenario.architecture is not None
+    channels, height, width = dataset.shape
+    return build(
+        scenario.architecture,
+        channels=channels,
+        height=height,
+        width=width,
+        classes=dataset.classes,
+        seed=stream_key(training.seed, "weights"),
+    )
+
+
+def _deal_out(training: TrainingTable, dataset: Dataset, clients: int) -> list[IntArray]:
+    rng = stream(training.seed, "partition")
+    labels = dataset.train_labels
+    if training.partition == "dirichlet":
+        return partition.dirichlet(labels, clients, training.require("dirichlet_concentration"), rng)
+    if training.partition == "shards":
+        return partition.shards(labels, clients, training.require("shards_per_client"), rng)
+    if training.partition == "writers":
+        if dataset.writers is None:
+            raise InvalidInputError(f"training.partition = 'writers' needs data = 'qmnist', got {dataset.name!r}")
+        return partition.writers(dataset.writers, clients, rng)
+    return partition.iid(labels, clients, rng)
+
+
+def _samples(dataset: Dataset, images: Any, labels: IntArray, device: torch.device) -> Samples:
+    inputs = torch.from_numpy(dataset.normalised(images)).to(device)
+    return Samples(inputs, torch.from_numpy(labels).to(device))

@@ -1,0 +1,52 @@
+"""Rounds as TensorBoard scalars, for those who watch runs there."""
+
+import math
+from pathlib import Path
+from types import TracebackType
+
+from fewjoules.engine.simulator.loop import Report
+from fewjoules.errors import InvalidInputError
+
+
+class TensorBoardLog:
+    """Writes one event file into a folder; called after each round, and only then is the file made."""
+
+    def __init__(self, folder: Path) -> None:
+        """Needs the package tensorboard."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise InvalidInputError(
+                "TensorBoard logging needs the package tensorboard, got none; pip install 'fewjoules[tensorboard]'"
+            ) from error
+        self._open = lambda: SummaryWriter(str(folder))
+        self._writer: SummaryWriter | None = None
+
+    def __call__(self, report: Report) -> None:
+        """Log what is known after this round."""
+        self._writer = self._writer or self._open()
+        totals = report.totals
+        scalars = {
+            "train/loss": report.train_loss,
+            "test/loss": report.test_loss,
+            "test/accuracy": report.test_accuracy,
+            "energy/total_joules": totals.joules,
+            "energy/radio_joules": totals.radio_joules,
+            "energy/compute_joules": totals.compute_joules,
+            "time/total_seconds": totals.seconds,
+            "uplink/total_bits": 8.0 * totals.payload_bytes,
+        }
+        for name, value in scalars.items():
+            if math.isfinite(value):
+                self._writer.add_scalar(name, value, report.round)
+
+    def __enter__(self) -> "TensorBoardLog":
+        """Nothing to do."""
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        """Write what is left."""
+        if self._writer is not None:
+            self._writer.close()

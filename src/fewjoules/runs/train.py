@@ -1,0 +1,199 @@
+"""``fewjoules.train``: a user's own model on a user's own arrays."""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import nn
+
+from fewjoules.arrays import IntArray
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.models.loss import Loss, cross_entropy
+from fewjoules.engine.simulator.local import Samples
+from fewjoules.engine.simulator.loop import Report, TrainingLoop
+from fewjoules.engine.simulator.simulator import Federation, Simulator
+from fewjoules.errors import InvalidInputError, require_array
+from fewjoules.ledger.log import RowLog
+from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
+from fewjoules.physics.fleet import Fleet
+from fewjoules.planner.plan import Plan
+
+Arrays = tuple[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished training: the trained model, one metrics row a round, one ledger row a round and device.
+
+    ``metrics`` and ``ledger`` are NumPy structured arrays; docs/ledger.md lists their columns. The unknown is NaN.
+    """
+
+    model: nn.Module
+    metrics: RowArray
+    ledger: RowArray
+    stop_reason: str
+    path: str
+
+    @property
+    def energy_joules(self) -> float:
+        """Of all devices and rounds; NaN without a fleet."""
+        kinds = ("uplink_joules", "downlink_joules", "compute_joules")
+        return math.fsum(math.fsum(self.ledger[kind]) for kind in kinds)
+
+
+def train(
+    model: nn.Module,
+    *,
+    clients: Sequence[Arrays],
+    test: Arrays | None = None,
+    plan: Plan | None = None,
+    fleet: Fleet | None = None,
+    local_steps: int | None = None,
+    sparsity: ArrayLike | None = None,
+    rounds: int | None = None,
+    learning_rate: float,
+    batch_size: int | None = 32,
+    batch_growth: float = 1.0,
+    error_feedback: bool = True,
+    seed: int = 0,
+    loss: Loss | None = None,
+    device: str = "auto",
+    on_round: Callable[[Report], None] | None = None,
+    **options: Any,
+) -> Run:
+    """Train by FT-LSGD-DB in the simulator and account for every joule, bit and second.
+
+    ``clients`` holds (inputs, targets) of each client, as arrays or tensors. Give ``local_steps`` and ``sparsity`` (one
+    number or one a client), or a ``plan``, whose rounds are then the default. ``loss(outputs, targets)`` may return one
+    number or one a sample; the default is cross-entropy. The caller's model is not changed. Other options are those of
+    ``TrainingOptions``; docs/training.md explains them all.
+    """
+    _require_kinds(model, clients, fleet, plan)
+    where = choose_device(device)
+    samples, parts = _gather(clients, where)
+    chosen = _options(
+        **_planned(plan, local_steps, sparsity, rounds, len(parts)),
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        batch_growth=batch_growth,
+        error_feedback=error_feedback,
+        seed=seed,
+        **options,
+    )
+    if chosen.target_accuracy is not None and test is None:
+        raise InvalidInputError("target_accuracy needs a test set, got none")
+    criterion = loss or cross_entropy
+    simulator = Simulator(model, Federation(samples, parts), chosen, loss=criterion, fleet=fleet)
+    try:
+        held = None if test is None else _tensors(test, where, "test")
+        evaluator = None if held is None else simulator.evaluator(model, criterion, held)
+        loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))
+        if on_round is not None:
+            loop.on_round = on_round
+        reason = loop.run()
+        return Run(trained(model, simulator), loop.metrics.rows(), loop.ledger.rows(), reason, simulator.path.name)
+    finally:
+        simulator.close()
+
+
+def choose_device(name: str) -> torch.device:
+    """ "auto" is a GPU where there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise InvalidInputError(f"device must be auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidInputError("device = 'cuda' needs a GPU that PyTorch can use, got none")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def trained(model: nn.Module, simulator: Simulator) -> nn.Module:
+    """A copy of the model with the global weights and buffers, on the processor, in evaluation mode."""
+    result = copy.deepcopy(model).cpu()
+    simulator.parameters.load(result, simulator.state.weights)
+    simulator.buffers.load(result, simulator.state.buffers)
+    return result.eval()
+
+
+def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any) -> None:
+    """Refuse arguments that are something else altogether."""
+    if not isinstance(model, nn.Module):
+        raise InvalidInputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if not isinstance(clients, Sequence):
+        raise InvalidInputError(f"clients must be a list of pairs (inputs, targets), got {type(clients).__name__}")
+    if not isinstance(fleet, Fleet | None):
+        raise InvalidInputError(f"fleet must be a fewjoules.Fleet, got {type(fleet).__name__}")
+    if not isinstance(plan, Plan | None):
+        raise InvalidInputError(f"plan must be a fewjoules.Plan, got {type(plan).__name__}")
+
+
+def _planned(
+    plan: Plan | None, local_steps: int | None, sparsity: ArrayLike | None, rounds: int | None, clients: int
+) -> dict[str, Any]:
+    """H, sparsity and rounds, from a plan or as they are given."""
+    if (plan is None) == (local_steps is None and sparsity is None):
+        raise InvalidInputError("train needs either a plan or local_steps and sparsity, got both or neither")
+    if plan is not None:
+        local_steps, sparsity = plan.local_steps, plan.sparsity
+        rounds = max(1, math.ceil(plan.rounds)) if rounds is None else rounds
+    if local_steps is None or sparsity is None or rounds is None:
+        missing = "local_steps" if local_steps is None else "sparsity" if sparsity is None else "rounds"
+        raise InvalidInputError(f"{missing} is missing")
+    given = np.atleast_1d(require_array("sparsity", sparsity, low=1.0))
+    if given.size not in (1, clients):
+        raise InvalidInputError(f"sparsity must be one number or one for each of {clients} clients, got {given.size}")
+    return {"local_steps": local_steps, "sparsity": np.broadcast_to(given, (clients,)), "rounds": rounds}
+
+
+def _options(**given: Any) -> TrainingOptions:
+    unknown = sorted(set(given) - set(TrainingOptions.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(TrainingOptions.__dataclass_fields__)
+        raise InvalidInputError(f"train knows the options {known}; got {unknown[0]!r}")
+    return TrainingOptions(**given)
+
+
+def _gather(clients: Sequence[Arrays], device: torch.device) -> tuple[Samples, list[IntArray]]:
+    """All clients' samples in one pair of tensors, and the numbers of each client's."""
+    if len(clients) == 0:
+        raise InvalidInputError("clients must have at least one entry, got none")
+    pairs = [_tensors(pair, device, f"clients[{number}]") for number, pair in enumerate(clients)]
+    first = pairs[0]
+    for number, pair in enumerate(pairs):
+        same = pair.inputs.shape[1:] == first.inputs.shape[1:] and pair.targets.shape[1:] == first.targets.shape[1:]
+        if not same or pair.targets.dtype != first.targets.dtype:
+            raise InvalidInputError(
+                f"clients[{number}] must have samples of shape {tuple(first.inputs.shape[1:])} and targets like "
+                f"clients[0], got {tuple(pair.inputs.shape[1:])} and {pair.targets.dtype}"
+            )
+    ends = np.cumsum([len(pair.targets) for pair in pairs])
+    parts = [np.arange(end - len(pair.targets), end) for pair, end in zip(pairs, ends, strict=True)]
+    samples = Samples(torch.cat([pair.inputs for pair in pairs]), torch.cat([pair.targets for pair in pairs]))
+    return samples, parts
+
+
+def _tensors(pair: Arrays, device: torch.device, name: str) -> Samples:
+    """Inputs as float32, targets as int64 labels or float32 values, both finite and of one length."""
+    try:
+        inputs, targets = (torch.as_tensor(array) for array in pair)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(
+            f"{name} must be a pair of arrays (inputs, targets), got {type(pair).__name__}"
+        ) from error
+    if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets) or len(targets) == 0:
+        raise InvalidInputError(
+            f"{name} must have as many inputs as targets, at least one, got shapes {tuple(inputs.shape)} and "
+            f"{tuple(targets.shape)}"
+        )
+    inputs = inputs.to(torch.float32)
+    targets = targets.to(torch.float32 if targets.is_floating_point() else torch.int64)
+    if not bool(torch.isfinite(inputs).all()):
+        raise InvalidInputError(f"{name} must have finite inputs, got NaN or infinity")
+    if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
+        raise InvalidInputError(f"{name} must have finite targets, got NaN or infinity")
+    if targets.dtype == torch.int64 and int(targets.min()) < 0:
+        raise InvalidInputError(f"{name} must have labels of at least 0, got {int(targets.min())}")
+    return Samples(inputs.to(device), targets.to(device))

@@ -1,0 +1,199 @@
+"""Scenario files: a fleet, a model, a rounds model and limits in TOML. docs/scenario.md lists every key."""
+
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fewjoules.convergence.rounds import RoundsModel
+from fewjoules.errors import InvalidInputError
+from fewjoules.files import read_text
+from fewjoules.physics.fleet import MAX_DEVICES, Fleet
+from fewjoules.planner.problem import ControlProblem
+from fewjoules.scenario.schema.sentences import validate
+from fewjoules.scenario.schema.tables import DeviceTable, ModelTable, RadioTable, ScenarioTables
+from fewjoules.scenario.schema.training import TrainingTable
+
+MAX_SCENARIO_BYTES = 64 * 2**20
+# trainable parameters on (digits, mnist and its kin, cifar10); None where the images are too small
+ARCHITECTURES: dict[str, tuple[int | None, int, int]] = {
+    "softmax": (650, 7_850, 30_730),
+    "cnn": (13_706, 105_866, 136_874),
+    "lenet5": (None, 431_080, 657_080),
+    "resnet20": (269_434, 269_434, 269_722),
+    "resnet20-gn": (269_434, 269_434, 269_722),
+}
+# running means and variances of BatchNorm, float32: sent whole in every message, however sparse the update
+STATISTICS = {"resnet20": 1_376}
+STATISTIC_BITS = 32
+_DATA_COLUMN = {"digits": 0, "mnist": 1, "fashion-mnist": 1, "qmnist": 1, "cifar10": 2}
+_USUAL_DATA = {"lenet5": "mnist", "resnet20": "cifar10", "resnet20-gn": "cifar10"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """One [[device]] entry: ``count`` equal devices."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A checked scenario. ``text`` is the file as it was read; files that it names lie beside ``folder``."""
+
+    name: str
+    text: str
+    folder: Path
+    fleet: Fleet
+    groups: tuple[Group, ...]
+    rounds: RoundsModel
+    parameters: int
+    architecture: str | None
+    value_bits: int
+    sparsity: tuple[float, float]
+    local_steps: tuple[int, ...] | range
+    round_seconds: float | None
+    training: TrainingTable | None
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> "Scenario":
+        """Read a scenario file; whatever is wrong with it is said in one sentence that names the file."""
+        file = Path(path)
+        return cls.from_text(read_text(file, max_bytes=MAX_SCENARIO_BYTES), str(path), file.parent)
+
+    @classmethod
+    def embedded(cls) -> "Scenario":
+        """The scenario that ships with FewJoules: 12 devices in four radio groups."""
+        text = resources.files("fewjoules.embedded").joinpath("four-groups.toml").read_text(encoding="utf-8")
+        return cls.from_text(text, "four-groups (embedded)", Path())
+
+    @property
+    def statistics(self) -> int:
+        """Numbers that every message holds beside the update."""
+        return STATISTICS.get(self.architecture or "", 0)
+
+    def problem(self) -> ControlProblem:
+        """The control problem that the scenario describes; its fleet's messages hold the model's statistics, too."""
+        try:
+            return ControlProblem(
+                fleet=self.fleet.with_message_bits(STATISTIC_BITS * self.statistics) if self.statistics else self.fleet,
+                rounds=self.rounds,
+                parameters=self.parameters,
+                value_bits=self.value_bits,
+                sparsity=self.sparsity,
+                local_steps=self.local_steps,
+                round_seconds=self.round_seconds,
+            )
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{self.name}: {error}") from error
+
+    @classmethod
+    def from_text(cls, text: str, name: str, folder: Path) -> "Scenario":
+        """A scenario from the text of a file; ``name`` says in errors where it came from."""
+        try:
+            tables = validate(ScenarioTables, _parse(text))
+            scenario = cls._from_tables(tables, name, text, folder)
+            _require_times(tables, scenario.round_seconds)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{name}: {error}") from error
+        return scenario
+
+    @classmethod
+    def _from_tables(cls, tables: ScenarioTables, name: str, text: str, folder: Path) -> "Scenario":
+        limits, training = tables.limits, tables.training
+        if training is not None:
+            training.check()
+        return cls(
+            name=name,
+            text=text,
+            folder=folder,
+            fleet=_fleet(tables.device, folder),
+            groups=tuple(Group(name=d.name, count=d.count) for d in tables.device),
+            rounds=tables.rounds.model(),
+            parameters=_parameters(tables.model, training),
+            architecture=tables.model.architecture,
+            value_bits=tables.model.value_bits,
+            sparsity=(limits.sparsity.min, limits.sparsity.max),
+            local_steps=limits.choices(),
+            round_seconds=limits.round_seconds,
+            training=training,
+        )
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInputError(f"must be TOML ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError("must be TOML with numbers and nesting of sane size, got more") from error
+    devices = data.get("device")
+    for number, device in enumerate(devices if isinstance(devices, list) else [], start=1):
+        if isinstance(device, dict):
+            device.setdefault("name", f"device-{number}")
+    return data
+
+
+def _parameters(model: ModelTable, training: TrainingTable | None) -> int:
+    parameters, architecture = model.parameters, model.architecture
+    if (parameters is None) == (architecture is None):
+        given = "both" if parameters is not None else "neither"
+        raise InvalidInputError(f"model needs exactly one of parameters and architecture, got {given}")
+    if parameters is not None:
+        return parameters
+    if architecture not in ARCHITECTURES:
+        raise InvalidInputError(f"model.architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}")
+    data = (training and training.data) or _USUAL_DATA.get(architecture)
+    if data is None:
+        raise InvalidInputError(f"model.architecture = {architecture!r} needs training.data, got none")
+    count = ARCHITECTURES[architecture][_DATA_COLUMN[data]]
+    if count is None:
+        raise InvalidInputError(
+            f"model.architecture = {architecture!r} needs larger images than training.data = {data!r}"
+        )
+    return count
+
+
+def _fleet(devices: list[DeviceTable], folder: Path) -> Fleet:
+    total = sum(device.count for device in devices)
+    if not 1 <= total <= MAX_DEVICES:
+        raise InvalidInputError(f"the counts of all devices must add to 1 to {MAX_DEVICES}, got {total}")
+    rates: dict[RadioTable, float] = {}
+    costs = []
+    for device in devices:
+        try:
+            costs.append(device.costs(folder, rates))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"device {device.name!r}: {error}") from error
+    counts = [device.count for device in devices]
+
+    def column(key: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        values = [cost[key] for cost in costs]
+        if any(value is None for value in values):
+            return None
+        return np.repeat(np.array(values, dtype=np.float64), counts)
+
+    names = [device.name for device in devices for _ in range(device.count)]
+    laws = [None if device.radio is None else device.radio.fading_law(folder, rates) for device in devices]
+    fading = [law for law, count in zip(laws, counts, strict=True) for _ in range(count)]
+    columns = {key: column(key) for key in costs[0]}
+    return Fleet(**columns, names=names, fading=fading)  # type: ignore[arg-type]
+
+
+def _require_times(tables: ScenarioTables, round_seconds: float | None) -> None:
+    """A deadline needs every time; name the first device that lacks one."""
+    if round_seconds is None:
+        return
+    for device in tables.device:
+        for key, known in (
+            ("seconds_per_bit", device.radio is not None or device.seconds_per_bit is not None),
+            ("seconds_per_step", device.gpu is not None or device.seconds_per_step is not None),
+        ):
+            if not known:
+                raise InvalidInputError(
+                    f"device {device.name!r}: {key} is missing, but limits.round_seconds = {round_seconds:g} needs it"
+                )

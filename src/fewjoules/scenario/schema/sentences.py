@@ -1,0 +1,76 @@
+"""What is wrong with a scenario file, in one plain sentence."""
+
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from fewjoules.errors import InvalidInputError
+from fewjoules.scenario.schema.base import Table
+from fewjoules.scenario.schema.tables import TABLES
+
+_TAGS = ("range", "list", "paper", "bound", "power-law", "constrained-int", "int", "literal['all']")
+
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+
+def validate(schema: type[AnyTable], data: dict[str, Any]) -> AnyTable:
+    """``data`` as the model, or its first error as an ``InvalidInputError``."""
+    try:
+        return schema.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInputError(_sentence(error, data)) from error
+
+
+def _sentence(error: ValidationError, data: dict[str, Any]) -> str:
+    """The first error; an unknown key goes first, since it explains the key that is missing."""
+    details = error.errors(include_url=False)
+    first = next((one for one in details if one["type"] == "extra_forbidden"), details[0])
+    where, kind = _where(first["loc"], data), first["type"]
+    if kind == "extra_forbidden":
+        keys = tuple(part for part in first["loc"][:-1] if isinstance(part, str))
+        return f"{where} is not a known key; allowed are {', '.join(TABLES[keys].model_fields)}"
+    if kind == "missing":
+        return f"{where} is missing" + (": at least one [[device]] is needed" if where == "device" else "")
+    if kind.startswith("union_tag"):
+        given = first["input"].get("kind") if isinstance(first["input"], dict) else first["input"]
+        found = "is missing; it" if given is None else ""
+        return f"{where}.kind {found} must be 'paper', 'bound' or 'power-law', got {_shown(given)}".replace("  ", " ")
+    return f"{where} {_requirement(first, where)}, got {_shown(first['input'])}"
+
+
+def _requirement(detail: ErrorDetails, where: str) -> str:
+    """What pydantic asks for, in the words of a TOML file."""
+    kind = detail["type"]
+    if kind in ("model_type", "dict_type"):
+        choice = " or a list of whole numbers" if where.endswith("local_steps") else ""
+        return f"must be a table{choice}"
+    if where == "training.batch_size":
+        return "must be a whole number from 1 to 10000000 or 'all'"
+    if kind == "list_type" and where == "device":
+        return "must be written [[device]], in double brackets"
+    if kind == "too_short":
+        return "must have at least 1 entry"
+    return detail["msg"].replace("Input should", "must").replace("String should", "must").replace("Value error, ", "")
+
+
+def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
+    """Dotted key; a device by its name."""
+    text = ""
+    for i, part in enumerate(location):
+        if i and location[i - 1] in ("rounds", "local_steps", "batch_size") and part in _TAGS:
+            continue
+        if i == 1 and location[0] == "device":
+            device = data["device"][part]
+            name = device.get("name", part) if isinstance(device, dict) else part
+            text = f"device {name!r}:"
+        elif isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += (" " if text.endswith(":") else "." if text else "") + part
+    return text.rstrip(":")
+
+
+def _shown(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

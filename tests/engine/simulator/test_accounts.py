@@ -1,0 +1,478 @@
+"""Every row of the ledger against a literal recomputation from what was sent, to whom and over which channel.
+
+What a client sent is not part of the simulator's state. ``sent_by`` finds it: a second simulator runs the same round
+from the same state and loses every other upload, so that the mean update of four clients is a quarter of that one
+message and the mean of the buffers is that client's.
+"""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import nn
+
+import fewjoules as fj
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.local import Samples
+from fewjoules.engine.simulator.simulator import Federation, Simulator
+from fewjoules.errors import InvalidInputError
+from fewjoules.physics.fading import Fading
+from tests.reference import training as reference
+
+SIZES = [5, 3, 6, 4]
+CLIENTS = reference.made_up_clients(SIZES, 6, 3, 1)
+COSTS = {
+    "joules_per_bit": np.array([1e-3, 2e-3, 3e-3, 4e-3]),
+    "joules_per_step": np.array([0.1, 0.2, 0.3, 0.4]),
+    "message_joules": np.array([5.0, 6.0, 7.0, 8.0]),
+    "seconds_per_bit": np.array([1e-4, 5e-4, 2e-4, 1e-4]),
+    "seconds_per_step": np.array([0.01, 0.04, 0.02, 0.03]),
+    "message_seconds": np.array([0.5, 0.25, 0.125, 1.0]),
+    "joules_per_sample": np.array([0.5, 0.25, 0.125, 1.0]),
+    "downlink_joules_per_bit": np.array([1e-4, 2e-4, 3e-4, 4e-4]),
+    "downlink_seconds_per_bit": np.array([1e-5, 2e-5, 3e-5, 4e-5]),
+}
+OPTIONS = {
+    "local_steps": 2,
+    "sparsity": np.array([1.0, 3.0, 5.0, 100.0]),
+    "rounds": 4,
+    "learning_rate": 0.2,
+    "batch_size": 2,
+    "batch_growth": 1.1,
+    "seed": 5,
+}
+
+
+def fleet(**changes):
+    return fj.Fleet(**COSTS | changes)
+
+
+def seeded_net(*layers):
+    module = nn.Sequential(*layers)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=0.5, generator=generator)
+    return module
+
+
+def linear():
+    return seeded_net(nn.Linear(6, 3))
+
+
+def with_buffers():
+    return seeded_net(nn.Linear(6, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+def train(module=None, **changes):
+    """A run whose last round is evaluated."""
+    options = OPTIONS | {"device": "cpu", "test": CLIENTS[0]} | changes
+    return fj.train(linear() if module is None else module, clients=CLIENTS, **options)
+
+
+def simulator(module, costs=None, **changes):
+    inputs = torch.from_numpy(np.concatenate([x for x, _ in CLIENTS]))
+    targets = torch.from_numpy(np.concatenate([y for _, y in CLIENTS]))
+    ends = np.cumsum(SIZES)
+    parts = [np.arange(end - size, end) for size, end in zip(SIZES, ends, strict=True)]
+    options = TrainingOptions(**OPTIONS | changes)
+    return Simulator(
+        module,
+        Federation(Samples(inputs, targets), parts),
+        options,
+        loss=cross_entropy,
+        fleet=costs,
+        threads=1,
+        chunk=1,
+    )
+
+
+def rounds(module, costs=None, **changes):
+    """State before, ledger rows and state after each round."""
+    running = simulator(module, costs, **changes)
+    try:
+        for _ in range(running.options.rounds):
+            before = copy.deepcopy(running.state)
+            rows = running.start_round()().rows
+            yield before, rows, copy.deepcopy(running.state)
+    finally:
+        running.close()
+
+
+def sent_by(client, before, module, **changes):
+    """Update and buffers of one of four clients in the round after ``before``; no entry sent may be zero."""
+    others = set(range(4)) - {client}
+    probe = simulator(module, **changes | {"failures": {before.round + 1: others}, "downlink": "free"})
+    try:
+        probe.state = copy.deepcopy(before)
+        probe.start_round()()
+        dense = np.float32(4.0) * probe.state.mean_update
+    finally:
+        probe.close()
+    positions = np.flatnonzero(dense)
+    update = fj.SparseUpdate(size=dense.size, positions=positions, values=dense[positions])
+    return update, probe.state.buffers.numpy()
+
+
+def whole(vector):
+    """Length of a message with every entry of a vector as it is."""
+    vector = np.asarray(vector, dtype=np.float32)
+    return len(fj.codec.encode(fj.SparseUpdate(size=vector.size, positions=np.arange(vector.size), values=vector)))
+
+
+# --- Payloads
+
+
+@pytest.mark.parametrize("build", [linear, with_buffers])
+def test_a_payload_is_as_long_as_the_message_that_the_codec_writes(build):
+    module = build()
+    for before, rows, _ in rounds(module, batch_size=None):
+        for row in rows:
+            sent, statistics = sent_by(int(row["device"]), before, module, batch_size=None)
+            assert row["entries"] == sent.count == max(1, round(sent.size / OPTIONS["sparsity"][row["device"]]))
+            assert row["payload_bytes"] == len(fj.codec.encode(sent)) + (whole(statistics) if statistics.size else 0)
+            assert not row["payload_written"]  # counted by encoded_size
+
+
+@pytest.mark.parametrize("values", ["float16", "bfloat16", "int8"])
+def test_a_payload_with_rounded_values_is_as_long_as_its_message(values):
+    module = linear()
+    for before, rows, _ in rounds(module, values=values, rounds=2):
+        for row in rows:
+            sent, _ = sent_by(int(row["device"]), before, module, values=values)
+            message = fj.codec.encode(sent, values=values)
+            assert row["payload_bytes"] == len(message)
+            assert fj.codec.decode(message) == sent, "what the server used is what the message says"
+
+
+@pytest.mark.parametrize("compressor", ["random-k", "none", "ternary"])
+def test_a_payload_of_another_compressor_is_as_long_as_its_message(compressor):
+    module = linear()
+    kind = "ternary" if compressor == "ternary" else "float32"
+    for before, rows, _ in rounds(module, compressor=compressor, rounds=2):
+        for row in rows:
+            sent, _ = sent_by(int(row["device"]), before, module, compressor=compressor)
+            message = fj.codec.encode(sent, values=kind)
+            assert row["payload_bytes"] == len(message)
+            assert row["entries"] == sent.count
+            assert fj.codec.decode(message) == sent
+
+
+def test_a_lost_upload_is_paid_for_like_any_other():
+    delivered, lost = train(rounds=1, fleet=fleet()), train(rounds=1, fleet=fleet(), failures={1: {0, 2}})
+    assert lost.ledger["delivered"].tolist() == [False, True, False, True]
+    assert np.array_equal(lost.ledger["payload_bytes"], delivered.ledger["payload_bytes"])
+    assert np.array_equal(lost.ledger["uplink_joules"], delivered.ledger["uplink_joules"])
+
+
+def test_a_long_message_is_counted_and_the_ledger_says_so():
+    """10,100 entries are more than is written. From weights of zero, the new weights are minus the message."""
+    data = reference.made_up_clients([3], 100, 100, 0)
+    module = nn.Linear(100, 100)
+    for parameter in module.parameters():
+        nn.init.zeros_(parameter)
+    run = fj.train(
+        module, clients=data, test=data[0], local_steps=1, sparsity=1.0, rounds=1, learning_rate=0.1, device="cpu"
+    )
+    assert not run.ledger["payload_written"].any()
+    assert run.ledger["entries"].tolist() == [10_100]
+    message = whole(-reference.flat(run.model))
+    assert run.ledger["payload_bytes"][0] == pytest.approx(message, rel=1e-3)
+
+
+# --- Joules and seconds
+
+
+def test_uplink_and_compute_cost_what_the_fleet_says():
+    ledger = train(fleet=fleet()).ledger
+    for row in ledger:
+        device, bits = row["device"], 8 * int(row["payload_bytes"])
+        joules = COSTS["joules_per_bit"][device] * bits + COSTS["message_joules"][device]
+        compute = COSTS["joules_per_step"][device] * 2 + COSTS["joules_per_sample"][device] * int(row["samples"])
+        seconds = COSTS["seconds_per_bit"][device] * bits + COSTS["message_seconds"][device]
+        assert row["uplink_joules"] == row["planned_uplink_joules"] == pytest.approx(joules, rel=1e-14)
+        assert row["compute_joules"] == pytest.approx(compute, rel=1e-14)
+        assert row["uplink_seconds"] == pytest.approx(seconds, rel=1e-14)
+        assert row["compute_seconds"] == pytest.approx(COSTS["seconds_per_step"][device] * 2, rel=1e-14)
+        assert row["downlink_bytes"] == row["downlink_joules"] == row["downlink_seconds"] == 0
+
+
+def test_without_a_cost_of_samples_compute_is_steps_alone():
+    ledger = train(fleet=fleet(joules_per_sample=None)).ledger
+    np.testing.assert_allclose(ledger["compute_joules"], 2 * COSTS["joules_per_step"][ledger["device"]], rtol=1e-14)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 3), st.sampled_from([None, 1, 3, 10]), st.sampled_from([1.0, 1.3]), st.sampled_from([0.5, 1.0]))
+def test_samples_are_those_of_all_steps_of_the_round(local_steps, batch_size, growth, participation):
+    run = train(
+        local_steps=local_steps, batch_size=batch_size, batch_growth=growth, participation=participation, rounds=3
+    )
+    total = 0
+    for number in (1, 2, 3):
+        steps = range((number - 1) * local_steps, number * local_steps)
+        rows = run.ledger[run.ledger["round"] == number]
+        wanted = [[math.inf if batch_size is None else int(growth**t * batch_size) for t in steps]] * rows.size
+        samples = [[min(b, SIZES[d]) for b in row] for row, d in zip(wanted, rows["device"], strict=True)]
+        assert rows["samples"].tolist() == [sum(row) for row in samples]
+        assert run.metrics["batch_size"][number - 1] == max(max(row) for row in samples)
+        total += int(rows["samples"].sum())
+        assert run.metrics["epochs"][number - 1] == pytest.approx(total / sum(SIZES))
+    assert np.all(run.ledger["local_steps"] == local_steps)
+
+
+def test_the_energy_of_a_run_is_the_sum_of_its_ledger_and_of_its_payloads():
+    run = train(with_buffers(), fleet=fleet(), downlink="charged", participation=0.5, rounds=6)
+    ledger, device = run.ledger, run.ledger["device"]
+    kinds = ("uplink_joules", "downlink_joules", "compute_joules")
+    assert run.energy_joules == pytest.approx(sum(ledger[kind].sum() for kind in kinds), rel=1e-13)
+    again = (
+        COSTS["joules_per_bit"][device] * 8 * ledger["payload_bytes"]
+        + COSTS["message_joules"][device]
+        + COSTS["downlink_joules_per_bit"][device] * 8 * ledger["downlink_bytes"]
+        + COSTS["joules_per_step"][device] * ledger["local_steps"]
+        + COSTS["joules_per_sample"][device] * ledger["samples"]
+    )
+    assert run.energy_joules == pytest.approx(again.sum(), rel=1e-13)
+
+
+def test_metrics_are_sums_over_the_ledger_and_a_round_takes_as_long_as_its_slowest_device():
+    run = train(fleet=fleet(), downlink="charged", rounds=5)
+    ledger, metrics = run.ledger, run.metrics
+    radio = ledger["uplink_joules"] + ledger["downlink_joules"]
+    seconds = ledger["uplink_seconds"] + ledger["downlink_seconds"] + ledger["compute_seconds"]
+    assert metrics["round"].tolist() == [1, 2, 3, 4, 5]
+    for row in metrics:
+        now, so_far = ledger["round"] == row["round"], ledger["round"] <= row["round"]
+        assert row["round_joules"] == pytest.approx((radio + ledger["compute_joules"])[now].sum(), rel=1e-13)
+        assert row["round_seconds"] == pytest.approx(seconds[now].max(), rel=1e-13)
+        assert row["total_radio_joules"] == pytest.approx(radio[so_far].sum(), rel=1e-13)
+        assert row["total_compute_joules"] == pytest.approx(ledger["compute_joules"][so_far].sum(), rel=1e-13)
+        assert row["total_joules"] == pytest.approx(row["total_radio_joules"] + row["total_compute_joules"])
+        assert row["total_payload_bytes"] == ledger["payload_bytes"][so_far].sum()
+    np.testing.assert_allclose(metrics["total_seconds"], np.cumsum(metrics["round_seconds"]))
+
+
+COUNTED = ("round", "device", "delivered", "local_steps", "samples", "entries", "payload_bytes", "downlink_bytes")
+
+
+def test_without_a_fleet_joules_and_seconds_are_missing_and_the_rest_is_the_same():
+    run, paid = train(), train(fleet=fleet())
+    for name in run.ledger.dtype.names:
+        if name.endswith(("joules", "seconds")):
+            assert np.isnan(run.ledger[name]).all(), name
+    for name in COUNTED:
+        assert np.array_equal(run.ledger[name], paid.ledger[name])
+    assert math.isnan(run.energy_joules)
+    assert np.isnan(run.metrics["total_joules"]).all()
+    assert np.array_equal(reference.flat(run.model), reference.flat(paid.model))
+
+
+def test_times_that_are_not_known_are_missing_and_joules_are_not():
+    run = train(fleet=fleet(seconds_per_bit=None, seconds_per_step=None))
+    assert np.isnan(run.ledger["uplink_seconds"]).all()
+    assert np.isnan(run.ledger["compute_seconds"]).all()
+    assert np.isnan(run.metrics["total_seconds"]).all()
+    assert np.isfinite(run.metrics["total_joules"]).all()
+
+
+def test_every_round_is_in_ledger_and_metrics_without_a_test_set_too():
+    run = train(test=None)
+    assert run.metrics["round"].tolist() == [1, 2, 3, 4]
+    assert np.bincount(run.ledger["round"]).tolist() == [0, 4, 4, 4, 4]
+
+
+# --- Budgets
+
+
+def test_a_run_stops_in_the_round_that_spends_the_energy_budget():
+    free = train(fleet=fleet(), rounds=6)
+    budget = (free.metrics["total_joules"][2] + free.metrics["total_joules"][3]) / 2
+    run = train(fleet=fleet(), rounds=6, energy_budget_joules=budget)
+    assert run.stop_reason == "energy budget"
+    assert run.metrics["round"].tolist() == [1, 2, 3, 4]
+    assert run.ledger.tobytes() == free.ledger[free.ledger["round"] <= 4].tobytes()
+
+
+def test_a_run_stops_in_the_round_that_spends_the_time_budget():
+    free = train(fleet=fleet(), rounds=6)
+    run = train(fleet=fleet(), rounds=6, time_budget_seconds=float(free.metrics["total_seconds"][1]))
+    assert run.stop_reason == "time budget"
+    assert run.metrics["round"].tolist() == [1, 2]
+
+
+def test_a_time_budget_needs_the_time_of_a_step_too():
+    with pytest.raises(InvalidInputError, match="time_budget_seconds"):
+        train(fleet=fleet(seconds_per_step=None), time_budget_seconds=1.0)
+
+
+# --- Downlink
+
+
+@pytest.mark.parametrize("build", [linear, with_buffers])
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_a_charged_downlink_is_the_whole_model_or_the_last_broadcast(build, participation):
+    """Clients of the last round hold all but its mean update; all others get weights and buffers whole."""
+    last: list[int] = []
+    seen = set()
+    charged = {"downlink": "charged", "participation": participation, "rounds": 6, "sparsity": np.full(4, 20.0)}
+    for before, rows, _ in rounds(build(), fleet(), **charged):
+        statistics = whole(before.buffers.numpy()) if before.buffers.numel() else 0
+        model = whole(before.weights.numpy()) + statistics
+        for row in rows:
+            expected = model
+            if row["device"] in last:
+                positions = np.flatnonzero(before.mean_update)
+                update = fj.SparseUpdate(
+                    size=before.mean_update.size, positions=positions, values=before.mean_update[positions]
+                )
+                expected = min(model, len(fj.codec.encode(update)) + statistics)
+            seen.add(expected < model)
+            assert row["downlink_bytes"] == expected
+            bits = 8 * expected
+            assert row["downlink_joules"] == pytest.approx(COSTS["downlink_joules_per_bit"][row["device"]] * bits)
+            assert row["downlink_seconds"] == pytest.approx(COSTS["downlink_seconds_per_bit"][row["device"]] * bits)
+        last = rows["device"].tolist()
+    assert seen == {True, False}
+
+
+def test_a_broadcast_tells_the_change_of_the_weights():
+    for before, _, after in rounds(linear(), rounds=3):
+        assert np.array_equal((before.weights - torch.from_numpy(after.mean_update)).numpy(), after.weights.numpy())
+
+
+@pytest.mark.parametrize(("compressor", "values"), [("top-k", "float16"), ("ternary", "ternary"), ("qsgd", "qsgd")])
+def test_a_broadcast_is_charged_for_the_values_that_clients_then_use(compressor, values):
+    options = {"downlink": "charged", "compressor": compressor, "values": values, "sparsity": np.full(4, 20.0)}
+    for before, rows, _ in rounds(linear(), fleet(), **options):
+        if before.round:
+            positions = np.flatnonzero(before.mean_update)
+            update = fj.SparseUpdate(size=21, positions=positions, values=before.mean_update[positions])
+            exact = min(whole(before.weights.numpy()), len(fj.codec.encode(update)))
+            assert np.all(rows["downlink_bytes"] == exact)
+
+
+def test_how_the_downlink_is_charged_changes_nothing_that_is_trained():
+    free, charged = train(fleet=fleet()), train(fleet=fleet(), downlink="charged")
+    assert np.array_equal(reference.flat(free.model), reference.flat(charged.model))
+    assert np.array_equal(free.ledger["uplink_joules"], charged.ledger["uplink_joules"])
+
+
+def test_a_charged_downlink_needs_its_cost():
+    with pytest.raises(InvalidInputError, match=r"downlink.*downlink_joules_per_bit"):
+        train(fleet=fleet(downlink_joules_per_bit=None), downlink="charged")
+    with pytest.raises(InvalidInputError, match=r"downlink.*downlink_joules_per_bit"):
+        train(downlink="charged")
+
+
+# --- A channel that is drawn
+
+SNR = 10.0
+
+
+def average_efficiency(gains):
+    return float(np.log2(1.0 + SNR * gains).mean())
+
+
+GAINS = {
+    "none": lambda rng, count: np.ones(count),
+    "rayleigh": lambda rng, count: -np.log(rng.random(count)),
+    "nakagami": lambda rng, count: stats.gamma(2.5, scale=1 / 2.5).rvs(count, random_state=rng),
+    "rician": lambda rng, count: stats.ncx2(2, 2 * 3.0).rvs(count, random_state=rng) / (2 * (3.0 + 1)),
+    "trace": lambda rng, count: rng.choice([0.5, 1.0, 3.0], count) / 1.5,
+}
+PARAMETER = {"nakagami": 2.5, "rician": 3.0}
+
+
+def law(kind):
+    efficiency = average_efficiency(GAINS[kind](np.random.default_rng(0), 200_000))
+    trace = np.array([0.5, 1.0, 3.0]) if kind == "trace" else None
+    return Fading(kind, SNR, efficiency, parameter=PARAMETER.get(kind, 0.0), gains=trace)
+
+
+def drawn(kind="rayleigh", **changes):
+    """A run with a drawn channel, and its slowdowns."""
+    run = train(fleet=fleet(fading=[law(kind)] * 4), channel="drawn", evaluate_every=1000, **changes)
+    return run, run.ledger["uplink_joules"] / run.ledger["planned_uplink_joules"]
+
+
+@pytest.mark.parametrize("kind", GAINS)
+@pytest.mark.parametrize("blocks", [2, 5])
+def test_a_drawn_rate_is_the_mean_over_independent_fades(kind, blocks):
+    """Average over drawn rate, against rates made from SciPy's laws of the gain."""
+    _, slowdown = drawn(kind, coherence_blocks=blocks, rounds=150, local_steps=1)
+    rng = np.random.default_rng(1)
+    rates = np.log2(1.0 + SNR * GAINS[kind](rng, 20_000 * blocks)).reshape(-1, blocks).mean(axis=1)
+    expected = law(kind).efficiency / rates
+    assert slowdown.size == 600
+    if kind == "none":
+        np.testing.assert_allclose(slowdown, 1.0, rtol=1e-12)
+    elif kind == "trace":
+        assert set(np.round(slowdown, 9)) == set(np.round(expected, 9))
+        assert abs((1 / slowdown).mean() - (1 / expected).mean()) < 5 * (1 / expected).std() / math.sqrt(600)
+    else:
+        assert stats.ks_2samp(slowdown, expected).pvalue > 1e-4
+
+
+def test_a_drawn_rate_slows_the_whole_message_and_nothing_else():
+    run, slowdown = drawn()
+    ledger, device = run.ledger, run.ledger["device"]
+    bits = 8.0 * ledger["payload_bytes"]
+    planned = COSTS["joules_per_bit"][device] * bits + COSTS["message_joules"][device]
+    seconds = COSTS["seconds_per_bit"][device] * bits + COSTS["message_seconds"][device]
+    np.testing.assert_allclose(ledger["planned_uplink_joules"], planned)
+    np.testing.assert_allclose(ledger["uplink_seconds"], slowdown * seconds)
+    average = train(fleet=fleet())
+    assert np.array_equal(ledger["compute_joules"], average.ledger["compute_joules"])
+    assert np.array_equal(reference.flat(run.model), reference.flat(average.model))
+    assert np.unique(slowdown).size == slowdown.size
+
+
+def test_the_same_seed_draws_the_same_channel_and_another_one_another():
+    first, again, other = (drawn(seed=seed)[1] for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.any(first == other)
+
+
+def test_a_channel_does_not_depend_on_who_takes_part():
+    (everyone, slow), (some, slow_some) = drawn(rounds=8), drawn(rounds=8, participation=0.5)
+    of = {(row["round"], row["device"]): factor for row, factor in zip(everyone.ledger, slow, strict=True)}
+    assert some.ledger.size == 16
+    for row, factor in zip(some.ledger, slow_some, strict=True):
+        assert factor == pytest.approx(of[row["round"], row["device"]], rel=1e-12)
+
+
+@pytest.mark.parametrize("blocks", [1, 0, -3, 2.5])
+def test_a_message_must_span_two_fades_or_more(blocks):
+    with pytest.raises(InvalidInputError, match=f"coherence_blocks.*2.*{blocks}"):
+        drawn(coherence_blocks=blocks)
+    with pytest.raises(InvalidInputError, match=f"coherence_blocks.*2.*{blocks}"):
+        law("rayleigh").draw_slowdown(np.random.default_rng(0), blocks)
+
+
+def test_a_drawn_channel_needs_the_law_of_every_device():
+    with pytest.raises(InvalidInputError, match="channel = 'drawn'"):
+        train(channel="drawn")
+    with pytest.raises(InvalidInputError, match="channel = 'drawn'"):
+        train(channel="drawn", fleet=fleet())
+    laws = [law("none")] * 3 + [None]
+    with pytest.raises(InvalidInputError, match=r"channel = 'drawn'.*'laptop'"):
+        train(channel="drawn", fleet=fleet(fading=laws, names=["a", "b", "c", "laptop"]))
+
+
+def test_a_fleet_with_fading_is_charged_the_average_rate_unless_told_otherwise():
+    run = train(fleet=fleet(fading=[law("rayleigh")] * 4))
+    assert np.array_equal(run.ledger["uplink_joules"], run.ledger["planned_uplink_joules"])
+
+
+@pytest.mark.parametrize("devices", [1, 3, 5])
+def test_a_fleet_of_another_size_is_refused(devices):
+    costs = fj.Fleet(joules_per_bit=np.ones(devices), joules_per_step=1.0)
+    with pytest.raises(InvalidInputError, match=f"fleet.*4.*{devices}"):
+        train(fleet=costs)

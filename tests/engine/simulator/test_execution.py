@@ -1,0 +1,30 @@
+"""How many clients train at a time; cuda/test_cuda.py has the chunks of a real GPU."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fewjoules.engine.simulator.execution import gpu_chunk
+
+SIZES = st.integers(1, 10**10)
+
+
+@given(st.integers(2**30, 2**38), SIZES, SIZES)
+def test_what_a_chunk_needs_at_the_very_least_fits_unless_it_is_one_client(total, activations, weights):
+    chunk = gpu_chunk(total, activations=activations, weights=weights)
+    assert chunk >= 1
+    # an activation and its gradient; weights before and after a step, and their gradient
+    assert chunk == 1 or chunk * 4 * (2 * activations + 3 * weights) <= total / 2
+
+
+@given(st.integers(2**30, 2**38), SIZES, SIZES, st.integers(2, 100))
+def test_larger_clients_train_fewer_at_a_time_and_larger_gpus_more(total, activations, weights, factor):
+    chunk = gpu_chunk(total, activations=activations, weights=weights)
+    assert gpu_chunk(total, activations=factor * activations, weights=weights) <= chunk
+    assert gpu_chunk(total, activations=activations, weights=factor * weights) <= chunk
+    assert gpu_chunk(factor * total, activations=activations, weights=weights) >= chunk
+
+
+def test_a_hundred_clients_of_a_large_model_are_split_on_a_usual_gpu():
+    resnet50 = 25_557_032
+    assert gpu_chunk(16 * 2**30, activations=10**6, weights=resnet50) < 100
+    assert gpu_chunk(139 * 2**30, activations=32 * 20_000, weights=431_080) > 100

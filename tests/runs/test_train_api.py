@@ -1,0 +1,501 @@
+"""``fewjoules.train`` from outside: what it takes, what it gives back and what it refuses.
+
+A refusal is one sentence that names the thing, what is allowed and what was received.
+"""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fewjoules as fj
+from fewjoules.errors import DivergedError, InvalidInputError
+from tests.reference import training as reference
+
+CLIENTS = reference.made_up_clients([5, 3, 4], 4, 3, 1)
+GOOD = {"local_steps": 2, "sparsity": 2.0, "rounds": 3, "learning_rate": 0.1, "batch_size": 2, "device": "cpu"}
+
+
+def linear():
+    return reference.seeded_module(reference.SoftmaxRegression(4, 3), 1)
+
+
+def train(model=None, clients=None, **changes):
+    options = {"test": CLIENTS[0]} | GOOD | changes
+    return fj.train(linear() if model is None else model, clients=CLIENTS if clients is None else clients, **options)
+
+
+def assert_refused(says, model=None, clients=None, **changes):
+    with pytest.raises(InvalidInputError) as caught:
+        train(model, clients, **changes)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 700, "a sentence that a person can read"
+    for part in says:
+        assert part in message, f"{part!r} is missing from {message!r}"
+
+
+def test_the_run_that_every_case_spoils_is_good():
+    run = train()
+    assert run.stop_reason == "rounds"
+    assert run.metrics.size == 3
+
+
+# --- What it refuses: options
+
+# Name, what the message must say of the range, and values that must be refused and quoted.
+NUMBERS = [
+    ("local_steps", "from 1", [0, -2, 1.5, math.nan, "two", True]),
+    ("rounds", "from 1", [0, -1, 2.5, math.inf, "many", True]),
+    ("learning_rate", "above 0", [0.0, -0.1, math.nan, math.inf, "fast", True, None]),
+    ("momentum", "at least 0", [-0.1, 1.0, 1.5, math.nan, "some", True]),
+    ("batch_size", "from 1", [0, -3, 1.5, "all", True]),
+    ("batch_growth", "at least 1", [0.99, 0.0, -1.0, math.nan, math.inf, "twice"]),
+    ("decay_factor", "above 0", [0.0, -1.0, math.nan, "half"]),
+    ("participation", "above 0 and at most 1", [0.0, -0.5, 1.1, math.nan, "half", True]),
+    ("failure_probability", "at least 0 and at most 1", [-0.1, 1.1, math.nan, "often"]),
+    ("coherence_blocks", "from 2", [1, 0, 2.5, "many"]),
+    ("seed", "from 0", [-1, 0.5, 2**63, "random", None]),
+    ("levels", "from 1", [0, -1, 2.5, 10**9]),
+    ("evaluate_every", "from 1", [0, -1, 1.5, "often"]),
+    ("target_accuracy", "at least 0 and at most 1", [-0.1, 1.1, math.nan, "high"]),
+    ("energy_budget_joules", "above 0", [0.0, -1.0, math.nan, math.inf, "little"]),
+    ("time_budget_seconds", "above 0", [0.0, -1.0, math.nan, math.inf, "little"]),
+]
+CHOICES = {
+    "schedule": "constant, cosine, step",
+    "compressor": "top-k, random-k, ternary, qsgd, none",
+    "values": "float32, float16",
+    "weighting": "equal, samples",
+    "downlink": "free, charged",
+    "channel": "average, drawn",
+    "precision": "float32, tf32, bf16",
+    "device": "auto, cpu or cuda",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "value"),
+    [(name, allowed, value) for name, allowed, values in NUMBERS for value in values],
+    ids=str,
+)
+def test_a_number_out_of_range_or_of_the_wrong_type_is_refused_and_quoted(name, allowed, value):
+    assert_refused([name, allowed, repr(value)], **{name: value})
+
+
+@pytest.mark.parametrize("value", ["nonsense", 3, None, ["equal"]], ids=str)
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(name, value):
+    assert_refused([name, CHOICES[name], repr(value)], **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (0.5, ["at least 1", "0.5"]),
+        ([2.0, 0.0, 2.0], ["sparsity[1]", "at least 1", "0.0"]),
+        ([2.0, math.nan, 2.0], ["sparsity[1]", "nan"]),
+        (math.inf, ["finite", "inf"]),
+        ([2.0, 3.0], ["one number", "3 clients", "got 2"]),
+        ([2.0] * 4, ["one number", "3 clients", "got 4"]),
+        ([], ["3 clients", "got 0"]),
+        ([[2.0, 2.0, 2.0]], ["(1, 3)"]),
+        ("sparse", ["'sparse'"]),
+    ],
+    ids=str,
+)
+def test_a_sparsity_below_1_or_not_one_a_client_is_refused(value, says):
+    assert_refused(["sparsity", *says], sparsity=value)
+
+
+@pytest.mark.parametrize(
+    ("failures", "says"),
+    [
+        ({0: {1}}, ["round", "from 1", "0"]),
+        ({1: {3}}, ["round 1", "from 0 to 2", "3"]),
+        ({2: {-1}}, ["round 2", "from 0 to 2", "-1"]),
+        ({1.5: {0}}, ["round", "1.5"]),
+        ({1: {"first"}}, ["round 1", "'first'"]),
+    ],
+    ids=str,
+)
+def test_failures_of_rounds_or_clients_that_do_not_exist_are_refused(failures, says):
+    assert_refused(["failures", *says], failures=failures)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": "step"},
+        {"decay_rounds": (2,)},
+        {"schedule": "cosine", "decay_rounds": (2,)},
+        {"schedule": "step", "decay_rounds": (0,)},
+        {"schedule": "step", "decay_rounds": (1.5,)},
+    ],
+    ids=str,
+)
+def test_decay_rounds_and_the_step_schedule_go_together(options):
+    assert_refused(["decay_rounds"], **options)
+
+
+def test_ternary_values_need_the_ternary_compressor():
+    assert_refused(["values", "ternary", "compressor", "'top-k'"], values="ternary")
+
+
+def test_an_option_that_does_not_exist_is_refused_with_those_that_do():
+    assert_refused(["'learning_rat'", "momentum", "participation"], learning_rat=0.1)
+
+
+@pytest.mark.parametrize("name", ["local_steps", "sparsity", "rounds"])
+def test_an_option_that_is_needed_is_named(name):
+    assert_refused([name], **{name: None})
+
+
+def test_tf32_needs_a_gpu():
+    assert_refused(["precision", "tf32", "GPU"], precision="tf32")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused():
+    assert_refused(["device", "cuda", "GPU"], device="cuda")
+
+
+@pytest.mark.parametrize("name", ["energy_budget_joules", "time_budget_seconds"])
+def test_a_budget_needs_a_fleet(name):
+    assert_refused([name, "fleet"], **{name: 1.0})
+
+
+def made_plan(devices=3):
+    fleet = fj.Fleet(joules_per_bit=np.full(devices, 1e-7), joules_per_step=1e-3)
+    problem = fj.ControlProblem(
+        fleet=fleet,
+        rounds=fj.PaperRounds(alpha=1e-4, beta=2.0),
+        parameters=15,
+        value_bits=32,
+        sparsity=(1.0, 5.0),
+        local_steps=range(1, 4),
+    )
+    return fj.solve(problem)
+
+
+def test_either_a_plan_or_local_steps_and_sparsity_are_needed():
+    assert_refused(["plan", "local_steps", "sparsity"], plan=made_plan())
+    assert_refused(["plan", "local_steps", "sparsity"], local_steps=None, sparsity=None)
+
+
+def test_a_plan_for_other_devices_is_refused():
+    assert_refused(["sparsity", "3 clients", "got 2"], plan=made_plan(2), local_steps=None, sparsity=None)
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_a_fleet_of_another_size_is_refused(devices):
+    fleet = fj.Fleet(joules_per_bit=np.ones(devices), joules_per_step=1.0)
+    assert_refused(["fleet", "3 clients", f"got {devices}"], fleet=fleet)
+
+
+# --- What it refuses: data and models
+
+X, Y = CLIENTS[0]
+
+
+def spoiled(array, value):
+    copy = np.array(array, dtype=np.float64)
+    copy.flat[3] = value
+    return copy
+
+
+DATA = {
+    "no clients": ([], ["clients", "at least one", "none"]),
+    "no samples": ([(X[:0], Y[:0])], ["clients[0]", "at least one", "(0, 4)"]),
+    "more inputs than targets": ([(X, Y), (X, Y[:2])], ["clients[1]", "(5, 4)", "(2,)"]),
+    "a number as inputs": ([(3.0, Y)], ["clients[0]", "()"]),
+    "only inputs": ([(X,)], ["clients[0]", "pair"]),
+    "three arrays": ([(X, Y, Y)], ["clients[0]", "pair"]),
+    "text": ([(np.array(["a", "b"]), Y[:2])], ["clients[0]", "pair"]),
+    "a negative label": ([(X, Y), (X, Y - 2)], ["clients[1]", "at least 0", "-"]),
+    "a label beyond the outputs": ([(X, Y), (X, Y + 7)], ["label", str(int(Y.max()) + 7), "3 outputs"]),
+    "a NaN input": ([(X, Y), (spoiled(X, math.nan), Y)], ["clients[1]", "finite", "NaN"]),
+    "an infinite input": ([(spoiled(X, -math.inf), Y)], ["clients[0]", "finite", "infinity"]),
+    "inputs beyond float32": ([(spoiled(X, 1e300), Y)], ["clients[0]", "finite"]),
+    "inputs of another shape": ([(X, Y), (X[:, :3], Y)], ["clients[1]", "(4,)", "(3,)"]),
+    "targets of another kind": ([(X, Y), (X, Y.astype(float))], ["clients[1]", "float32"]),
+    "inputs that the model cannot take": ([(X[:, :3], Y)], ["model", "(3,)"]),
+    "float labels": ([(X, Y.astype(float))], ["loss", "(2, 3)", "(2,)"]),
+    "labels in columns": ([(X, Y[:, None])], ["loss", "(2, 1)"]),
+}
+
+
+@pytest.mark.parametrize("title", DATA)
+def test_data_that_cannot_be_trained_on_is_refused_and_named(title):
+    clients, says = DATA[title]
+    assert_refused(says, clients=clients)
+
+
+@pytest.mark.parametrize(
+    ("test", "says"),
+    [
+        ((X, Y[:2]), ["test", "(5, 4)", "(2,)"]),
+        ((X[:0], Y[:0]), ["test", "at least one"]),
+        ((spoiled(X, math.nan), Y), ["test", "finite"]),
+        ((X, Y - 2), ["test", "at least 0"]),
+        ((X,), ["test", "pair"]),
+    ],
+)
+def test_a_test_set_is_checked_like_a_client(test, says):
+    assert_refused(says, test=test)
+
+
+@pytest.mark.parametrize(
+    ("test", "says"), [((X, Y + 7), ["label", "3 outputs"]), ((X[:, :3], Y), ["test", "(3,)"])], ids=["labels", "shape"]
+)
+def test_a_test_set_that_the_model_cannot_take_is_refused_before_training(test, says):
+    assert_refused(says, test=test)
+
+
+class Pooled(nn.Module):
+    """One output for a whole batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        return self.linear(inputs).mean(0)
+
+
+def test_models_and_losses_that_do_not_fit_are_refused():
+    assert_refused(["model", "one output a sample", "(3,)"], Pooled())
+    assert_refused(["model", "BFloat16"], nn.Linear(4, 3, dtype=torch.bfloat16))
+    assert_refused(["model", "gradient"], linear().requires_grad_(False))
+    assert_refused(["model", "gradient"], nn.Identity())
+    assert_refused(["loss", "(2, 3)"], loss=lambda outputs, targets: outputs - targets)
+    assert_refused(["loss", "one number", "(2, 3)"], loss=lambda outputs, targets: outputs)
+
+
+def test_a_target_that_is_not_finite_is_refused():
+    values = np.array([[1.0], [math.nan], [2.0]])
+    squares = {"loss": lambda outputs, targets: ((outputs - targets) ** 2).mean(1)}
+    assert_refused(["clients[0]", "finite", "targets"], nn.Linear(4, 1), [(X[:3], values)], test=None, **squares)
+
+
+WRONG_TYPES = {
+    "no list of clients": {"clients": 5},
+    "a model that is none": {"model": "resnet"},
+    "a fleet that is none": {"fleet": 3},
+    "a plan that is none": {"plan": 3, "local_steps": None, "sparsity": None},
+    "failures of a number": {"failures": {1: 0}},
+    "failures that are a list": {"failures": [1]},
+    "decay rounds that are a number": {"schedule": "step", "decay_rounds": 3},
+    "error feedback that is a word": {"error_feedback": "no"},
+    "a target without a test set": {"target_accuracy": 0.5, "test": None},
+}
+
+
+@pytest.mark.parametrize("title", WRONG_TYPES)
+def test_things_of_the_wrong_type_are_refused(title):
+    assert_refused([], **WRONG_TYPES[title])
+
+
+# --- Runs that diverge
+
+
+def deep():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def test_a_loss_that_is_not_finite_names_round_and_client():
+    with pytest.raises(DivergedError) as caught:
+        train(deep(), learning_rate=1e30, rounds=10)
+    assert re.search(r"client [012]\b.*round [1-9]", str(caught.value))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_client_that_diverges_is_the_one_that_is_named():
+    """Only the last client's loss can leave float32."""
+    huge = [CLIENTS[0], CLIENTS[1], (np.full((3, 4), 3e38, dtype=np.float32), np.array([0, 1, 2]))]
+    with pytest.raises(DivergedError, match=r"client 2\b.*round 1\b"):
+        train(clients=huge, test=None)
+
+
+def steep(outputs, targets):
+    """Finite, with gradients that one step turns into infinite weights."""
+    return 1e10 * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.parametrize(
+    "compressor",
+    ["ternary", "qsgd", "top-k", "random-k", "none"],
+)
+def test_an_update_that_is_not_finite_names_round_and_client(compressor):
+    with pytest.raises(DivergedError, match=r"client 0\b.*round 1\b"):
+        train(learning_rate=1e35, rounds=1, local_steps=1, test=None, loss=steep, compressor=compressor)
+
+
+def test_nothing_is_left_behind_by_a_run_that_diverged():
+    model, threads, state = deep(), torch.get_num_threads(), torch.random.get_rng_state()
+    before = reference.flat(model)
+    with pytest.raises(DivergedError):
+        train(model, learning_rate=1e30, rounds=10)
+    assert np.array_equal(reference.flat(model), before)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+# --- What it gives back
+
+
+def test_the_trained_model_is_in_evaluation_mode_and_ready_to_use():
+    run = train(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).train())
+    assert not run.model.training
+    assert run.model(torch.from_numpy(X)).shape == (5, 3)
+    assert all(p.requires_grad and p.grad is None for p in run.model.parameters())
+
+
+def test_the_last_evaluation_is_that_of_the_trained_model():
+    run = train(rounds=4)
+    outputs = run.model(torch.from_numpy(X))
+    labels = torch.from_numpy(Y)
+    loss = nn.functional.cross_entropy(outputs, labels).item()
+    assert run.metrics["test_loss"][-1] == pytest.approx(loss, rel=1e-5)
+    assert run.metrics["test_accuracy"][-1] == (outputs.argmax(1) == labels).double().mean().item()
+
+
+def test_the_train_loss_is_the_mean_over_the_batches_of_the_round():
+    model = linear()
+    run = train(model, batch_size=None, local_steps=1, rounds=1)
+    tensors = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in CLIENTS]
+    losses = [nn.functional.cross_entropy(model(x), y).item() for x, y in tensors]
+    right = [(model(x).argmax(1) == y).float().mean().item() for x, y in tensors]
+    assert run.metrics["train_loss"][0] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert run.metrics["train_accuracy"][0] == pytest.approx(np.mean(right), rel=1e-5)
+
+
+@pytest.mark.parametrize(("every", "rounds", "seen"), [(2, 5, [2, 4, 5]), (1, 3, [1, 2, 3]), (100, 3, [3])])
+def test_the_test_set_is_looked_at_every_so_many_rounds_and_after_the_last(every, rounds, seen):
+    metrics = train(evaluate_every=every, rounds=rounds).metrics
+    assert metrics["round"][np.isfinite(metrics["test_accuracy"])].tolist() == seen
+    assert np.array_equal(np.isnan(metrics["test_loss"]), np.isnan(metrics["test_accuracy"]))
+
+
+def test_a_run_stops_at_the_first_evaluation_that_meets_the_target():
+    free = train(evaluate_every=1, rounds=40, learning_rate=0.5)
+    target = float(free.metrics["test_accuracy"].max())
+    run = train(evaluate_every=1, rounds=40, learning_rate=0.5, target_accuracy=target)
+    first = int(np.argmax(free.metrics["test_accuracy"] >= target))
+    assert run.stop_reason == "target accuracy"
+    assert run.metrics["round"].tolist() == list(range(1, first + 2))
+
+
+@pytest.mark.parametrize("evaluate_every", [1, 2, 100])
+def test_every_round_is_reported_in_order_as_it_ends(evaluate_every):
+    reports = []
+    run = train(rounds=5, evaluate_every=evaluate_every, on_round=reports.append)
+    assert [report.round for report in reports] == [1, 2, 3, 4, 5]
+    assert [report.train_loss for report in reports] == run.metrics["train_loss"].tolist()
+    assert [report.totals.payload_bytes for report in reports] == run.metrics["total_payload_bytes"].tolist()
+
+
+def test_how_often_the_test_set_is_looked_at_changes_nothing_else():
+    often, never = train(evaluate_every=1, rounds=6), train(evaluate_every=100, rounds=6)
+    assert often.ledger.tobytes() == never.ledger.tobytes()
+    assert np.array_equal(reference.flat(often.model), reference.flat(never.model))
+
+
+# --- What its options mean
+
+
+def test_a_cosine_schedule_falls_from_the_learning_rate_towards_zero():
+    metrics = train(schedule="cosine", rounds=4, local_steps=2).metrics
+    last_steps = np.array([1, 3, 5, 7])
+    np.testing.assert_allclose(metrics["learning_rate"], 0.1 * 0.5 * (1 + np.cos(np.pi * last_steps / 8)))
+
+
+def test_a_step_schedule_decays_after_each_of_its_rounds():
+    metrics = train(schedule="step", decay_rounds=(1, 3), decay_factor=0.5, rounds=5).metrics
+    np.testing.assert_allclose(metrics["learning_rate"], [0.1, 0.05, 0.05, 0.025, 0.025])
+
+
+@pytest.mark.parametrize("schedule", [{"schedule": "cosine"}, {"schedule": "step", "decay_rounds": (1,)}])
+def test_a_schedule_is_what_steps_are_taken_with(schedule):
+    """One client that sends everything: the second round's change is the gradient times the second rate."""
+    alone = {"clients": CLIENTS[:1], "batch_size": None, "local_steps": 1, "sparsity": 1.0, "test": CLIENTS[0]}
+    model = linear()
+    run = train(model, rounds=2, **alone, **schedule)
+    weights, softmax = reference.flat(model), reference.SoftmaxRegression(4, 3)
+    for rate in run.metrics["learning_rate"]:
+        weights = weights - rate * softmax.gradient(weights, *CLIENTS[0])
+    np.testing.assert_allclose(reference.flat(run.model), weights, atol=1e-6)
+
+
+def test_one_sparsity_for_all_is_the_same_as_one_for_each():
+    one, each = train(sparsity=3), train(sparsity=[3.0, 3.0, 3.0])
+    assert one.ledger.tobytes() == each.ledger.tobytes()
+
+
+@pytest.mark.parametrize(("sparsity", "entries"), [(1.0, 15), (2.0, 8), (6.0, 2), (14.0, 1), (1e9, 1)])
+def test_k_is_parameters_over_sparsity_rounded_and_at_least_one(sparsity, entries):
+    assert np.all(train(sparsity=sparsity).ledger["entries"] == entries)
+
+
+def test_a_plan_brings_local_steps_sparsity_and_rounds():
+    plan = made_plan()
+    run = train(plan=plan, local_steps=None, sparsity=None, rounds=None, evaluate_every=1000)
+    assert run.metrics.size == max(1, math.ceil(plan.rounds))
+    assert np.all(run.ledger["local_steps"] == plan.local_steps)
+    kept = np.maximum(1, np.rint(15 / plan.sparsity))
+    assert np.array_equal(run.ledger["entries"][:3], kept)
+    assert train(plan=plan, local_steps=None, sparsity=None, rounds=2).metrics.size == 2
+
+
+def test_arrays_tensors_and_lists_of_any_number_type_are_taken():
+    expected = reference.flat(train().model)
+    kinds = [
+        [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in CLIENTS],
+        [(x.astype(np.float64), y.astype(np.int32)) for x, y in CLIENTS],
+        [(x.tolist(), y.tolist()) for x, y in CLIENTS],
+        [[x, y.astype(np.uint8)] for x, y in CLIENTS],
+    ]
+    for clients in kinds:
+        assert np.array_equal(reference.flat(train(clients=clients).model), expected)
+
+
+def test_a_model_may_be_trained_to_targets_that_are_numbers():
+    """Least squares by full gradients, whose optimum is known."""
+    x = np.random.default_rng(0).normal(size=(8, 2))
+    y = x @ np.array([[1.5], [-2.0]]) + 0.5
+    torch.manual_seed(0)
+    run = fj.train(
+        nn.Linear(2, 1),
+        clients=[(x[:4], y[:4]), (x[4:], y[4:])],
+        test=(x, y),
+        loss=lambda outputs, targets: ((outputs - targets) ** 2).mean(1),
+        local_steps=1,
+        sparsity=2.0,
+        rounds=300,
+        learning_rate=0.2,
+        batch_size=None,
+        evaluate_every=300,
+        device="cpu",
+    )
+    np.testing.assert_allclose(reference.flat(run.model), [1.5, -2.0, 0.5], atol=1e-3)
+    assert np.isnan(run.metrics["train_accuracy"]).all()
+    assert np.isnan(run.metrics["test_accuracy"]).all()
+    assert run.metrics["test_loss"][-1] < 1e-5
+
+
+@pytest.mark.parametrize("compressor", ["top-k", "random-k", "ternary", "qsgd", "none"])
+@pytest.mark.parametrize("error_feedback", [True, False])
+def test_every_compressor_learns_and_repeats_itself(compressor, error_feedback):
+    options = {"compressor": compressor, "error_feedback": error_feedback, "rounds": 30, "learning_rate": 0.3}
+    first, again = train(**options), train(**options)
+    assert np.array_equal(reference.flat(first.model), reference.flat(again.model))
+    assert first.metrics["train_loss"][-5:].mean() < 0.9 * first.metrics["train_loss"][0]
+
+
+def test_the_whole_surface_is_exported():
+    assert fj.train.__module__ == "fewjoules.runs.train"
+    assert {"train", "Run"} <= set(fj.__all__)
