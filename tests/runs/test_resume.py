@@ -106,7 +106,7 @@ class Program:
     def __init__(self, logs):
         self.logs = logs
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, "-m", "tests.test_resume"]
+        command = [sys.executable, "-m", "tests.runs.test_resume"]
         root = Path(__file__).parents[2]
         self.server = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=root
