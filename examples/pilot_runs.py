@@ -12,14 +12,11 @@ import sys
 
 import numpy as np
 
-from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.simulator.loop import TARGET, TrainingLoop
-from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.ledger.log import RowLog
-from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.engine.simulator.loop import TARGET
 from fewjoules.planner.schemes import unified
+from fewjoules.runs.device import choose_device
 from fewjoules.runs.task import options_for, prepare
-from fewjoules.runs.train import choose_device
+from fewjoules.runs.training import train_task
 from fewjoules.scenario import Scenario
 
 SPARSITIES = (1.0, 5.0, 20.0, 100.0, 400.0)
@@ -29,13 +26,8 @@ EVALUATE_STEPS = 10  # resolution of the count
 
 
 def rounds_to_target(task, options) -> int | None:
-    simulator = Simulator(task.model, task.federation, options, loss=cross_entropy, fleet=task.scenario.fleet)
-    try:
-        evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
-        loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))
-        return simulator.state.round if loop.run() == TARGET else None
-    finally:
-        simulator.close()
+    training = train_task(task, options)
+    return training.rounds if training.reason == TARGET else None
 
 
 def main(scenario: str, target: str) -> None:

@@ -8,9 +8,9 @@ import torch
 
 from fewjoules.engine.algorithm.options import MAX_ROUNDS, TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.simulator.local import Samples
+from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.loop import TrainingLoop
-from fewjoules.engine.simulator.simulator import Federation, Simulator
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.physics.fleet import Fleet

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.simulator.local import Samples
-from fewjoules.engine.simulator.simulator import Federation
+from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.reproduce.estimates import (
     ClientGradients,
     Drift,

@@ -5,18 +5,22 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import numpy as np
 import typer
 
-from fewjoules.cli import running
+from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.cli.plan import plans_of
 from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEMES
+from fewjoules.runs.files import COMPARISON, PAGE, PLAN, RUN
 from fewjoules.scenario import Scenario
+
+if TYPE_CHECKING:
+    from fewjoules.runs.task import ScenarioTask
 
 
 def compare(
@@ -36,10 +40,10 @@ def compare(
         Optional[str],  # noqa: UP045
         typer.Option(metavar="DIR", help="Go on with the comparison in this folder."),
     ] = None,
-    data_dir: running.DataDir = None,
-    device: running.Device = "auto",
-    checkpoint_seconds: running.CheckpointSeconds = 30.0,
-    plots: running.Plots = None,
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    checkpoint_seconds: options.CheckpointSeconds = 30.0,
+    plots: options.Plots = None,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
     """Train every scheme to the same accuracy and show what it cost in joules.
@@ -58,8 +62,9 @@ def compare(
     """
     with plain_errors():
         from fewjoules.runs.folder import beginning, require_new_folder
+        from fewjoules.runs.settings import save_settings, stored_scenario, stored_settings
 
-        running.require_options(plots, checkpoint_seconds)
+        options.require_options(plots, checkpoint_seconds)
         names = list(SCHEMES) if schemes is None else _require_schemes(schemes)
         if resume is not None:
             if out is not None or schemes is not None:
@@ -68,10 +73,10 @@ def compare(
                     f"--resume goes on in its own folder with its own schemes, got {other} beside it"
                 )
             folder = Path(resume)
-            settings = running.stored_settings(folder, "compare")
-            chosen = running.stored_scenario(folder, scenario)
+            settings = stored_settings(folder, "compare")
+            chosen = stored_scenario(folder, scenario)
             names, data_dir = _require_schemes(",".join(settings["schemes"])), data_dir or settings["data_dir"]
-            device = running.stored_device(device, settings)
+            device = options.stored_device(device, settings)
         else:
             chosen = running.read_scenario(scenario)
             folder = Path(out or "fewjoules-compare")
@@ -86,12 +91,12 @@ def compare(
             if resume is not None:
                 return
             with beginning(folder):
-                running.save_settings(
+                save_settings(
                     folder,
                     chosen,
                     command="compare",
                     schemes=names,
-                    data_dir=running.absolute(data_dir),
+                    data_dir=options.absolute(data_dir),
                     device=task.device.type,
                 )
 
@@ -109,7 +114,9 @@ def _require_schemes(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]) -> bool:
+def _train(
+    task: "ScenarioTask", plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]
+) -> bool:
     """Train one scheme in a folder of its own, unless it is finished; False if it diverged."""
     from fewjoules.runs.folder import clean_up, is_finished
 
@@ -135,7 +142,7 @@ def _train(task: Any, plan: Plan, folder: Path, checkpoint_seconds: float, begin
 
 def _require_same_plan(folder: Path, plan: Plan) -> None:
     """One comparison must not mix plans of two versions of the planner."""
-    from fewjoules.runs.folder import PLAN, is_finished
+    from fewjoules.runs.folder import is_finished
 
     if not is_finished(folder):
         return
@@ -157,14 +164,14 @@ def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | N
     if not schemes:
         raise DivergedError("no scheme could be trained; a smaller learning rate may help")
     runs = [RunResults.load(folder / scheme) for scheme in schemes]
-    write_page(runs, folder / "page.html", scenario.name)
-    rows = [json.loads((run.folder / "run.json").read_text(encoding="utf-8")) for run in ranked(runs)]
+    write_page(runs, folder / PAGE, scenario.name)
+    rows = [json.loads((run.folder / RUN).read_text(encoding="utf-8")) for run in ranked(runs)]
     text = json.dumps({"version": 1, "scenario": scenario.name, "runs": rows}, indent=1)
-    with whole_file(folder / "comparison.json") as stream:
+    with whole_file(folder / COMPARISON) as stream:
         stream.write((text + "\n").encode())
     running.save_plots(runs, folder, plots)
     if json_only:
         typer.echo(text)
         return
     console().print(comparison_table(runs))
-    typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / 'page.html'}")
+    typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")

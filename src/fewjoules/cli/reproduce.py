@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fewjoules.cli import running
+from fewjoules.cli import options
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.errors import InvalidInputError, require_integer
 
@@ -46,8 +46,8 @@ def reproduce(
     processes: Annotated[
         int, typer.Option(help="Trainings at a time; on a GPU two or three keep it busy, five with NVIDIA MPS.")
     ] = 1,
-    data_dir: running.DataDir = None,
-    device: running.Device = "auto",
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
 ) -> None:
     """Regenerate the evaluation of the paper, and say of each of its claims whether it is reproduced.
 
@@ -68,7 +68,7 @@ def reproduce(
         names = _require_names(figures)
         require_integer("--processes", processes, low=1, high=64)
         if not no_train:
-            from fewjoules.runs.train import choose_device
+            from fewjoules.runs.device import choose_device
 
             choose_device(device)
         folder = Path(out)

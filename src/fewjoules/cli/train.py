@@ -5,11 +5,12 @@ from typing import Annotated, Optional
 
 import typer
 
-from fewjoules.cli import running
+from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.errors import InvalidInputError
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEMES
+from fewjoules.runs.files import PAGE, PLAN
 
 
 def train(
@@ -33,10 +34,10 @@ def train(
         Optional[str],  # noqa: UP045
         typer.Option(metavar="DIR", help="Go on with the run in this folder, bit for bit as if it had not stopped."),
     ] = None,
-    data_dir: running.DataDir = None,
-    device: running.Device = "auto",
-    checkpoint_seconds: running.CheckpointSeconds = 30.0,
-    plots: running.Plots = None,
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    checkpoint_seconds: options.CheckpointSeconds = 30.0,
+    plots: options.Plots = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to DIR/tensorboard.")] = False,
 ) -> None:
     """Train one plan and account for every joule, bit and second.
@@ -56,19 +57,20 @@ def train(
     """
     with plain_errors():
         from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
+        from fewjoules.runs.settings import save_settings, stored_scenario, stored_settings
 
-        running.require_options(plots, checkpoint_seconds)
+        options.require_options(plots, checkpoint_seconds)
         _require_choices(scheme, plan, out, resume)
         if resume is not None:
             folder = Path(resume)
-            settings = running.stored_settings(folder, "train")
-            chosen = running.stored_scenario(folder, scenario)
-            planned = Plan.load(folder / "plan.json")
+            settings = stored_settings(folder, "train")
+            chosen = stored_scenario(folder, scenario)
+            planned = Plan.load(folder / PLAN)
             if is_finished(folder):
                 clean_up(folder)
                 _report(folder, chosen.name, plots)
                 return
-            data_dir, device = data_dir or settings["data_dir"], running.stored_device(device, settings)
+            data_dir, device = data_dir or settings["data_dir"], options.stored_device(device, settings)
         else:
             chosen = running.read_scenario(scenario)
             planned = Plan.load(plan) if plan is not None else SCHEMES[scheme or "flexible"](chosen.problem())
@@ -79,9 +81,9 @@ def train(
         def begin() -> None:
             if resume is None:
                 with beginning(folder):
-                    planned.save(folder / "plan.json")
-                    running.save_settings(
-                        folder, chosen, command="train", data_dir=running.absolute(data_dir), device=task.device.type
+                    planned.save(folder / PLAN)
+                    save_settings(
+                        folder, chosen, command="train", data_dir=options.absolute(data_dir), device=task.device.type
                     )
 
         running.carry_out(
@@ -115,7 +117,7 @@ def _report(folder: Path, title: str, plots: str | None) -> None:
     from fewjoules.runs.results import RunResults
 
     runs = [RunResults.load(folder)]
-    write_page(runs, folder / "page.html", title)
+    write_page(runs, folder / PAGE, title)
     running.save_plots(runs, folder, plots)
     console().print(comparison_table(runs))
-    typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / 'page.html'}")
+    typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")

@@ -27,12 +27,12 @@ def write_entry(folder: Path, **facts: Any) -> None:
 
 
 def _gpu() -> str | None:
-    from fewjoules.runs.train import choose_device
+    from fewjoules.runs.device import choose_device
 
     device = choose_device("auto")
     if device.type == "cpu":
         return None
-    from fewjoules.runs.task import device_name
+    from fewjoules.runs.device import device_name
 
     return device_name(device)
 

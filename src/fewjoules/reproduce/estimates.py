@@ -12,7 +12,7 @@ from fewjoules.convergence.bound import LearningConstants
 from fewjoules.engine.algorithm.streams import stream
 from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.models.loss import Loss
-from fewjoules.engine.simulator.simulator import Federation
+from fewjoules.engine.simulator.federation import Federation
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,16 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.simulator.loop import TARGET, TrainingLoop
-from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.ledger.log import RowLog
-from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
-from fewjoules.reproduce.adaptive import finished, train_adaptively
+from fewjoules.engine.simulator.loop import TARGET
+from fewjoules.ledger.schema import RowArray
+from fewjoules.reproduce.adaptive import train_adaptively
 from fewjoules.reproduce.embedded import embedded_scenario
 from fewjoules.reproduce.estimates import ClientGradients, estimate_constants
 from fewjoules.reproduce.records import CURVE_COLUMNS, Record
 from fewjoules.reproduce.studies import STUDIES, TUNING_SEED, Setting
-from fewjoules.runs.task import Task, device_name, prepare, varied
-from fewjoules.runs.train import choose_device
+from fewjoules.runs.device import choose_device, device_name
+from fewjoules.runs.task import ScenarioTask, prepare, varied
+from fewjoules.runs.training import DIVERGED, Training, train_task
 
 
 class Lab:
@@ -41,7 +39,7 @@ class Lab:
         own.study = STUDIES[study]
         scenario = embedded_scenario(own.study.scenario)
         assert (scenario.training, scenario.architecture) == (self.task.training, self.task.scenario.architecture)
-        own.task = dataclasses.replace(self.task, scenario=scenario)
+        own.task = dataclasses.replace(self.task, scenario=scenario, fleet=scenario.fleet)
         own._seeded = {own.task.training.seed: own.task}
         return own
 
@@ -81,11 +79,11 @@ class Lab:
             target_accuracy=self.study.scale.pilot_accuracy,
             evaluate_every=every,
         )
-        loop, reason = self._trained(self._task(TUNING_SEED), options)
-        accuracy = loop.last_test[1]
+        training = self._trained(self._task(TUNING_SEED), options)
+        accuracy = training.loop.last_test[1]
         return (
-            loop.simulator.state.round if reason == TARGET else None,
-            0.0 if reason == "diverged" or math.isnan(accuracy) else accuracy,
+            training.rounds if training.reason == TARGET else None,
+            0.0 if training.reason == DIVERGED or math.isnan(accuracy) else accuracy,
         )
 
     def run(self, setting: Setting, rate: float, seed: int) -> Record:
@@ -100,27 +98,24 @@ class Lab:
             evaluate_every=max(1, scale.resolution // setting.local_steps),
         )
         task = self._task(seed)
-        if setting.adaptive:
-            loop, reason = train_adaptively(task, options, self._simulator)
-        else:
-            loop, reason = self._trained(task, options)
+        training = train_adaptively(task, options, self._graphs) if setting.adaptive else self._trained(task, options)
         return self._described(setting) | {
-            "stop_reason": reason,
-            "curve": curve_of(loop.metrics.rows()),
-            "local_steps_used": _steps_used(loop.ledger.rows()),
+            "stop_reason": training.reason,
+            "curve": curve_of(training.loop.metrics.rows()),
+            "local_steps_used": _steps_used(training.loop.ledger.rows()),
             "wall_seconds": round(time.monotonic() - began, 3),
         }
 
     def constants(self) -> Record:
         """Constants of Theorem 1 for this task, and a target: a hundredth of the first squared gradient norm."""
         task = self._task(TUNING_SEED)
-        gradients = ClientGradients(task.model, cross_entropy, task.federation, seed=TUNING_SEED)
+        gradients = ClientGradients(task.model, task.loss, task.federation, seed=TUNING_SEED)
         batch = task.training.batch_size
         assert isinstance(batch, int)
         found, squared = estimate_constants(gradients, gradients.initial_weights, batch=batch, learning_rate=0.05)
         return {"epsilon": squared / 100.0} | dataclasses.asdict(found)
 
-    def _task(self, seed: int) -> Task:
+    def _task(self, seed: int) -> ScenarioTask:
         if seed not in self._seeded:
             self._seeded[seed] = varied(self.task, seed=seed)
         return self._seeded[seed]
@@ -128,28 +123,12 @@ class Lab:
     def _options(self, setting: Setting, rate: float, seed: int, **more: Any) -> TrainingOptions:
         given = self.task.training.options(self.task.scenario.folder)
         given |= {"learning_rate": rate, "seed": seed, "precision": self._precision}
-        return TrainingOptions(
+        return TrainingOptions.of(
             **given | dict(setting.changes) | {"local_steps": setting.local_steps, "sparsity": setting.sparsity} | more
         )
 
-    def _simulator(self, task: Task, options: TrainingOptions) -> Simulator:
-        return Simulator(
-            task.model,
-            task.federation,
-            options,
-            loss=cross_entropy,
-            fleet=task.scenario.fleet,
-            graphs=self._graphs,
-        )
-
-    def _trained(self, task: Task, options: TrainingOptions) -> tuple[TrainingLoop, str]:
-        simulator = self._simulator(task, options)
-        try:
-            evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
-            loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))
-            return loop, finished(loop)
-        finally:
-            simulator.close()
+    def _trained(self, task: ScenarioTask, options: TrainingOptions) -> Training:
+        return train_task(task, options, graphs=self._graphs, keep_diverged=True)
 
     def _described(self, setting: Setting) -> Record:
         return {

@@ -11,49 +11,43 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from fewjoules.engine.algorithm.round import TrainingState
+from fewjoules.engine.algorithm.client import kept_vectors
+from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.simulator.loop import Totals, TrainingLoop
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.files import whole_file
 
-CHECKPOINT_VERSION = 1
-_FIRST_NAME = "fedjoule"  # the key of the header before the package was renamed
+CHECKPOINT_VERSION = 2
+_KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # of the header in the metadata, now and before the package was renamed
+_CLIENTS, _OUTER = "clients.", "outer."  # prefixes of what clients keep, and of the moments of the outer optimiser
 Identity = Mapping[str, Any]
+Tensors = dict[str, torch.Tensor]
 
 
 def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
-    """Write weights, memories, buffers, totals and the round; random streams and channel follow from seed and round."""
-    state = loop.simulator.state
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(state).items()}
+    """Write the server's state, what clients keep, totals and the round; random streams follow from seed and round."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(loop.simulator).items()}
     header = {
         "version": CHECKPOINT_VERSION,
         "identity": identity,
-        "round": state.round,
+        "round": loop.simulator.state.round,
         "reason": loop.reason,
         "last_test": [value.hex() for value in loop.last_test],
         "totals": asdict(loop.totals),
         "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
     }
-    save_tensors(path, tensors, {"fewjoules": json.dumps(header)})
+    save_tensors(path, tensors, {_KEY: json.dumps(header)})
 
 
-def load_checkpoint(path: Path, identity: Identity, fresh: TrainingState) -> tuple[TrainingState, dict[str, Any]]:
-    """State, and what a loop needs beside it; a checkpoint of anything else is refused and the difference named.
+def load_checkpoint(path: Path, identity: Identity, simulator: Simulator) -> dict[str, Any]:
+    """Put the simulator into the saved state; the result is what a loop needs beside it.
 
-    ``fresh`` is a state of the run that is resumed, for shapes and the device.
+    A checkpoint of anything else than this run is refused and the difference named; the simulator is then as before.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            header = json.loads(metadata.get("fewjoules") or metadata.get(_FIRST_NAME) or "{}")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"{path}: must be a checkpoint of FewJoules, got a file that is not ({error})"
-        ) from error
+    header, tensors = _read(path)
     _require_same(path, header, identity)
-    _require_tensors(path, tensors, header, fresh)
-    device = fresh.weights.device
+    _require_tensors(path, tensors, header, simulator)
     try:
         rest = {
             "totals": Totals(**header["totals"]),
@@ -65,47 +59,98 @@ def load_checkpoint(path: Path, identity: Identity, fresh: TrainingState) -> tup
         raise InvalidInputError(
             f"{path}: the header of the checkpoint is not one that FewJoules wrote ({error})"
         ) from error
-    state = TrainingState(
+    device = simulator.state.weights.device
+    simulator.state = ServerState(
         round=number,
         weights=tensors["weights"].to(device),
-        memories=tensors["memories"].to(device),
         buffers=tensors["buffers"].to(device),
+        accepted=tensors["accepted"].numpy(),
         synced=tensors["synced"].numpy(),
-        mean_update=tensors["mean_update"].numpy(),
+        broadcast=tensors["broadcast"].to(device),
+        outer={name: tensor.to(device) for name, tensor in _under(_OUTER, tensors).items()},
     )
-    return state, rest
+    simulator.backend.restore(_under(_CLIENTS, tensors))
+    return rest
 
 
-def _tensors(state: TrainingState) -> dict[str, torch.Tensor]:
+def _read(path: Path) -> tuple[Any, Tensors]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            return json.loads(metadata.get(_KEY) or metadata.get(_FIRST_KEY) or "{}"), tensors
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"{path}: must be a checkpoint of FewJoules, got a file that is not ({error})"
+        ) from error
+
+
+def _tensors(simulator: Simulator) -> Tensors:
+    state = simulator.state
+    charged = simulator.options.downlink == "charged"
     return {
         "weights": state.weights,
-        "memories": state.memories,
         "buffers": state.buffers,
+        "accepted": torch.from_numpy(state.accepted),
         "synced": torch.from_numpy(state.synced),
-        "mean_update": torch.from_numpy(state.mean_update),
+        "broadcast": state.broadcast if charged else state.broadcast[:0],
+        **{_OUTER + name: tensor for name, tensor in state.outer.items()},
+        **{_CLIENTS + name: tensor for name, tensor in simulator.backend.save().items()},
     }
+
+
+def _under(prefix: str, tensors: Tensors) -> Tensors:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _checksum(tensor: torch.Tensor) -> int:
     return zlib.crc32(tensor.numpy().data.cast("B")) if tensor.numel() else 0
 
 
-def _require_tensors(
-    path: Path, tensors: Mapping[str, torch.Tensor], header: Mapping[str, Any], fresh: TrainingState
-) -> None:
+def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], simulator: Simulator) -> None:
+    """Refuse a checkpoint in which a tensor is missing, has another form or is damaged."""
     checksums = header.get("checksums")
-    for name, like in _tensors(fresh).items():
+    for name, (kind, shapes) in _expected(tensors, simulator).items():
         found = tensors.get(name)
         if found is None or not isinstance(checksums, dict):
             raise InvalidInputError(f"{path}: the checkpoint must hold {name} with a checksum, got none")
-        fits = found.shape == like.shape or (name == "mean_update" and found.shape == fresh.weights.shape)
-        if not fits or found.dtype != like.dtype:
+        if tuple(found.shape) not in shapes or found.dtype != kind:
             raise InvalidInputError(
-                f"{path}: {name} must be {like.dtype} of shape {tuple(like.shape)}, "
+                f"{path}: {name} must be {kind} of shape {' or '.join(map(str, shapes))}, "
                 f"got {found.dtype} of shape {tuple(found.shape)}"
             )
-        if _checksum(found) != checksums.get(name):
+    for name, found in tensors.items():
+        if not isinstance(checksums, dict) or _checksum(found) != checksums.get(name):
             raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
+    _require_clients(path, tensors[_CLIENTS + "numbers"], simulator.options.clients)
+
+
+def _expected(tensors: Tensors, simulator: Simulator) -> dict[str, tuple[torch.dtype, list[tuple[int, ...]]]]:
+    """Type and allowed shapes of every tensor that the run must have."""
+    state, options = simulator.state, simulator.options
+    size, everyone = state.weights.numel(), (options.clients,)
+    numbers = tensors.get(_CLIENTS + "numbers")
+    present = 0 if numbers is None else numbers.numel()
+    expected: dict[str, tuple[torch.dtype, list[tuple[int, ...]]]] = {
+        "weights": (torch.float32, [(size,)]),
+        "buffers": (torch.float32, [tuple(state.buffers.shape)]),
+        "accepted": (torch.int64, [everyone]),
+        "synced": (torch.int64, [everyone]),
+        "broadcast": (torch.float32, [(0,), (size,)]),
+        _CLIENTS + "numbers": (torch.int64, [(present,)]),
+        _CLIENTS + "steps": (torch.int64, [(present,)]),
+    }
+    vectors = kept_vectors(options) if present else ()
+    expected |= {_CLIENTS + name: (torch.float32, [(present, size)]) for name in vectors}
+    moments = {"none": (), "adam": ("velocity", "squares")}.get(options.outer, ("velocity",))
+    begun = any(name.startswith(_OUTER) for name in tensors)
+    return expected | {_OUTER + name: (torch.float32, [(size,)]) for name in (moments if begun else ())}
+
+
+def _require_clients(path: Path, numbers: torch.Tensor, clients: int) -> None:
+    found = numbers.tolist()
+    if found != sorted(set(found)) or (found and not 0 <= found[0] <= found[-1] < clients):
+        raise InvalidInputError(f"{path}: the clients must be different numbers from 0 to {clients - 1}, in order")
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> None:
@@ -124,11 +169,7 @@ def _require_same(path: Path, header: Any, identity: Identity) -> None:
         )
     if not isinstance(header.get("identity"), dict):
         raise InvalidInputError(f"{path}: the checkpoint must tell the identity of its run, got none")
-    given = header["identity"]
-    if f"{_FIRST_NAME} version" in given:
-        given = {"fewjoules version": given[f"{_FIRST_NAME} version"]} | given
-        del given[f"{_FIRST_NAME} version"]
-    stored, here = _flat(given), _flat(json.loads(json.dumps(identity)))
+    stored, here = _flat(header["identity"]), _flat(json.loads(json.dumps(identity)))
     for key in [*here, *stored]:
         if stored.get(key) != here.get(key):
             raise InvalidInputError(

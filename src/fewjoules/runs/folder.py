@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fewjoules import __version__
-from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.loop import INTERRUPTED, EverySeconds, Report, TrainingLoop, first_round_at
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
@@ -22,13 +21,22 @@ from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.checkpoint import load_checkpoint, save_checkpoint, save_tensors
-from fewjoules.runs.task import Task, device_name, identity_of, options_for
-from fewjoules.runs.train import trained
-
-RUN_VERSION = 1
-CHECKPOINT, PLAN, SCENARIO, RUN = "checkpoint.safetensors", "plan.json", "scenario.toml", "run.json"
-SETTINGS = "settings.json"  # how the command was called; a folder with it can be resumed
-BEGUN = f".begun{PARTIAL_SUFFIX}"
+from fewjoules.runs.device import device_name
+from fewjoules.runs.files import (
+    BEGUN,
+    CHECKPOINT,
+    LEDGER_TABLE,
+    METRICS_TABLE,
+    MODEL,
+    PLAN,
+    RUN,
+    RUN_VERSION,
+    SCENARIO,
+    SETTINGS,
+)
+from fewjoules.runs.settings import save_scenario
+from fewjoules.runs.task import ScenarioTask, identity_of, options_for
+from fewjoules.runs.training import Training, train_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +89,42 @@ def is_finished(folder: Path) -> bool:
         return False
 
 
-def run_in_folder(task: Task, plan: Plan, folder: Path, settings: RunSettings, *, resume: bool) -> dict[str, Any]:
+def run_in_folder(
+    task: ScenarioTask, plan: Plan, folder: Path, settings: RunSettings, *, resume: bool
+) -> dict[str, Any]:
     """Train a plan, start or go on, and leave the results; returns what run.json says."""
-    options = options_for(task, plan)
     began = time.monotonic()
-    simulator = Simulator(task.model, task.federation, options, loss=cross_entropy, fleet=task.scenario.fleet)
-    try:
-        evaluator = simulator.evaluator(task.model, cross_entropy, task.test)
+
+    def opened(simulator: Simulator) -> TrainingLoop:
         saver = _Checkpoints(folder, task, simulator, settings.checkpoint_seconds)
         if settings.begin is not None:
             settings.begin()
         folder.mkdir(parents=True, exist_ok=True)
         loop = saver.resumed_loop() if resume and saver.path.exists() else saver.new_loop(plan, fresh=not resume)
         remove_partials(folder)
-        loop.evaluator, loop.saver = evaluator, saver
-        if settings.on_round is not None:
-            loop.on_round = settings.on_round
-        if settings.should_stop is not None:
-            loop.should_stop = settings.should_stop
-        reason = loop.run()
-        if reason == INTERRUPTED:
-            return {"stop_reason": reason, "rounds": simulator.state.round}
-        return _finish(folder, task, plan, loop, reason, began)
-    finally:
-        simulator.close()
+        loop.saver = saver
+        return loop
+
+    training = train_task(
+        task,
+        options_for(task, plan),
+        opened=opened,
+        on_round=settings.on_round,
+        should_stop=settings.should_stop,
+    )
+    if training.reason == INTERRUPTED:
+        return {"stop_reason": training.reason, "rounds": training.rounds}
+    return _finish(folder, task, plan, training, began)
 
 
 class _Checkpoints:
     """Saves the loop from time to time; the logs are flushed first, so that they reach as far as the checkpoint."""
 
-    def __init__(self, folder: Path, task: Task, simulator: Simulator, seconds: float) -> None:
+    def __init__(self, folder: Path, task: ScenarioTask, simulator: Simulator, seconds: float) -> None:
         self.folder, self.simulator = folder, simulator
         self.path = folder / CHECKPOINT
-        self.identity = identity_of(task, simulator.options) | {"path": simulator.path.name}
-        self.scenario_text = task.scenario.text
+        self.identity = identity_of(task, simulator.options) | {"execution": simulator.execution.name}
+        self.scenario = task.scenario
         self._clock = EverySeconds(seconds)
 
     def is_due(self) -> bool:
@@ -129,31 +139,31 @@ class _Checkpoints:
 
     def new_loop(self, plan: Plan, *, fresh: bool) -> TrainingLoop:
         """A loop at round 0; a run that was killed before its first checkpoint starts again."""
-        with whole_file(self.folder / SCENARIO) as stream:
-            stream.write(self.scenario_text.encode())
+        save_scenario(self.folder, self.scenario)
         plan.save(self.folder / PLAN)
         logs = {table.name: self.folder / table.name for table in (LEDGER, METRICS)}
         if fresh:
-            return TrainingLoop(self.simulator, None, RowLog(logs["ledger"], LEDGER), RowLog(logs["metrics"], METRICS))
+            return TrainingLoop(self.simulator, RowLog(logs["ledger"], LEDGER), RowLog(logs["metrics"], METRICS))
         return TrainingLoop(
-            self.simulator, None, RowLog.resume(logs["ledger"], LEDGER, 0), RowLog.resume(logs["metrics"], METRICS, 0)
+            self.simulator, RowLog.resume(logs["ledger"], LEDGER, 0), RowLog.resume(logs["metrics"], METRICS, 0)
         )
 
     def resumed_loop(self) -> TrainingLoop:
-        state, rest = load_checkpoint(self.path, self.identity, self.simulator.state)
-        self.simulator.state = state
-        ledger = RowLog.resume(self.folder / LEDGER.name, LEDGER, state.round)
-        metrics = RowLog.resume(self.folder / METRICS.name, METRICS, state.round)
-        return TrainingLoop(self.simulator, None, ledger, metrics, **rest)
+        rest = load_checkpoint(self.path, self.identity, self.simulator)
+        number = self.simulator.state.round
+        ledger = RowLog.resume(self.folder / LEDGER.name, LEDGER, number)
+        metrics = RowLog.resume(self.folder / METRICS.name, METRICS, number)
+        return TrainingLoop(self.simulator, ledger, metrics, **rest)
 
 
-def _finish(folder: Path, task: Task, plan: Plan, loop: TrainingLoop, reason: str, began: float) -> dict[str, Any]:
-    """Every result first, then run.json, which marks the run as finished, and last what only a resume needs goes."""
-    loop.ledger.finish(folder / "ledger.parquet", keep_parts=True)
-    loop.metrics.finish(folder / "metrics.parquet", keep_parts=True)
-    model = trained(task.model, loop.simulator)
-    save_tensors(folder / "model.safetensors", model.state_dict(), {"architecture": str(task.scenario.architecture)})
-    summary = _summary(task, plan, loop, reason) | {"wall_seconds": round(time.monotonic() - began, 3)}
+def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, began: float) -> dict[str, Any]:
+    """Write every result, then run.json, which marks the run as finished; last, remove what only a resume needs."""
+    loop = training.loop
+    loop.ledger.finish(folder / LEDGER_TABLE, keep_parts=True)
+    loop.metrics.finish(folder / METRICS_TABLE, keep_parts=True)
+    model = training.trained_model(task.model)
+    save_tensors(folder / MODEL, model.state_dict(), {"architecture": str(task.scenario.architecture)})
+    summary = _summary(task, plan, training) | {"wall_seconds": round(time.monotonic() - began, 3)}
     with whole_file(folder / RUN) as stream:
         stream.write((json.dumps(summary, indent=1, allow_nan=False) + "\n").encode())
     clean_up(folder)
@@ -169,8 +179,9 @@ def clean_up(folder: Path) -> None:
     remove_partials(folder)
 
 
-def _summary(task: Task, plan: Plan, loop: TrainingLoop, reason: str) -> dict[str, Any]:
-    options, totals, simulator = loop.simulator.options, loop.totals, loop.simulator
+def _summary(task: ScenarioTask, plan: Plan, training: Training) -> dict[str, Any]:
+    loop, simulator = training.loop, training.simulator
+    options, totals = simulator.options, loop.totals
     metrics = loop.metrics.rows()
     target = options.target_accuracy
     at = None if target is None else first_round_at(metrics, target)
@@ -181,7 +192,7 @@ def _summary(task: Task, plan: Plan, loop: TrainingLoop, reason: str) -> dict[st
         "fewjoules_version": __version__,
         "scenario": task.scenario.name,
         "scheme": plan.scheme,
-        "stop_reason": reason,
+        "stop_reason": training.reason,
         "target_accuracy": target,
         "target_reached": None if target is None else at is not None,
         "rounds": simulator.state.round,
@@ -207,7 +218,7 @@ def _summary(task: Task, plan: Plan, loop: TrainingLoop, reason: str) -> dict[st
         "seed": options.seed,
         "device": device_name(task.device),
         "precision": options.precision,
-        "path": simulator.path.name,
+        "execution": simulator.execution.name,
     }
 
 

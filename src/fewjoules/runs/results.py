@@ -16,8 +16,8 @@ from fewjoules.files import read_text
 from fewjoules.ledger.parquet import read_blocks, read_table
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
+from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN, RUN, RUN_VERSION, SCENARIO
 
-RUN_VERSION = 1
 MAX_NAME_LENGTH = 60
 KINDS = ("uplink", "downlink", "compute")
 _MANY = 2**53
@@ -65,12 +65,12 @@ class RunResults:
     def load(cls, folder: str | Path) -> "RunResults":
         """Read a results folder; the ledger is left on disk."""
         place = Path(folder)
-        plan, scenario = place / "plan.json", place / "scenario.toml"
+        plan, scenario = place / PLAN, place / SCENARIO
         text = read_text(scenario) if scenario.exists() else ""
         return cls(
             folder=place,
-            summary=_read_summary(place / "run.json", text),
-            metrics=read_table(place / "metrics.parquet", METRICS),
+            summary=_read_summary(place / RUN, text),
+            metrics=read_table(place / METRICS_TABLE, METRICS),
             plan=Plan.load(plan) if plan.exists() else None,
             scenario_text=text,
         )
@@ -81,7 +81,7 @@ class RunResults:
         count = self.summary.sparsity.size
         totals = {kind: np.zeros(count) for kind in KINDS}
         known = dict.fromkeys(KINDS, False)
-        path = self.folder / "ledger.parquet"
+        path = self.folder / LEDGER_TABLE
         columns = ["device", *(f"{kind}_joules" for kind in KINDS)]
         for rows in read_blocks(path, LEDGER, columns):
             device = rows["device"]
@@ -203,7 +203,7 @@ def _facts(data: Mapping[str, Any], devices: int) -> dict[str, str]:
         "seed": data.get("seed"),
         "machine": data.get("device"),
         "precision": data.get("precision"),
-        "path": data.get("path"),
+        "execution": data.get("execution", data.get("path")),  # "path" until the package was renamed
         "wall time": data.get("wall_seconds"),
         "FewJoules": data.get("fewjoules_version"),
     }

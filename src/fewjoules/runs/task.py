@@ -16,11 +16,13 @@ from fewjoules.datasets.dataset import Dataset
 from fewjoules.datasets.load import load
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.streams import stream, stream_key
+from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build
-from fewjoules.engine.simulator.local import Samples
-from fewjoules.engine.simulator.simulator import Federation
+from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import InvalidInputError
 from fewjoules.planner.plan import Plan
+from fewjoules.runs.device import device_name
+from fewjoules.runs.training import Task
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.schema.training import TrainingTable
 
@@ -39,16 +41,13 @@ _COSTS = (
 )
 
 
-@dataclass(frozen=True)
-class Task:
+@dataclass(frozen=True, kw_only=True)
+class ScenarioTask(Task):
     """What all schemes of a scenario share: data on the training device, its partition, and the initial model."""
 
     scenario: Scenario
     training: TrainingTable
     dataset: Dataset
-    federation: Federation
-    test: Samples
-    model: nn.Module
     device: torch.device
 
 
@@ -57,7 +56,7 @@ def prepare(
     device: torch.device,
     data_dir: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
-) -> Task:
+) -> ScenarioTask:
     """Load the data, deal it out and build the model; whatever does not fit is said here."""
     training = scenario.training
     if training is None:
@@ -70,18 +69,20 @@ def prepare(
         parts = _deal_out(training, dataset, len(scenario.fleet))
     except InvalidInputError as error:
         raise InvalidInputError(f"{scenario.name}: {error}") from error
-    return Task(
+    return ScenarioTask(
         scenario=scenario,
         training=training,
         dataset=dataset,
         federation=Federation(_samples(dataset, dataset.train_images, dataset.train_labels, device), parts),
         test=_samples(dataset, dataset.test_images, dataset.test_labels, device),
         model=_new_model(scenario, training, dataset),
+        loss=cross_entropy,
+        fleet=scenario.fleet,
         device=device,
     )
 
 
-def varied(task: Task, **changes: Any) -> Task:
+def varied(task: ScenarioTask, **changes: Any) -> ScenarioTask:
     """The task with other [training] keys, a new seed say: dealt out and built anew, the samples shared."""
     training = TrainingTable.model_validate(task.training.model_dump() | changes)
     training.check()
@@ -97,7 +98,7 @@ def varied(task: Task, **changes: Any) -> Task:
     )
 
 
-def options_for(task: Task, plan: Plan) -> TrainingOptions:
+def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
     """The plan's H and sparsity with the scenario's options.
 
     Without training.rounds a run takes the plan's rounds, or up to four times as many where it has a target or budget.
@@ -109,7 +110,7 @@ def options_for(task: Task, plan: Plan) -> TrainingOptions:
         )
     aims = (training.target_accuracy, training.energy_budget_joules, training.time_budget_seconds)
     spare = 1 if all(aim is None for aim in aims) else SPARE_ROUNDS
-    return TrainingOptions(
+    return TrainingOptions.of(
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,
         rounds=training.rounds or max(1, math.ceil(spare * plan.rounds)),
@@ -117,7 +118,7 @@ def options_for(task: Task, plan: Plan) -> TrainingOptions:
     )
 
 
-def identity_of(task: Task, options: TrainingOptions) -> dict[str, Any]:
+def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
     """What a checkpoint must have in common with the run that resumes it."""
     fleet = task.scenario.fleet
     return {
@@ -136,11 +137,6 @@ def identity_of(task: Task, options: TrainingOptions) -> dict[str, Any]:
 
 def _plain(costs: FloatArray | None) -> list[float] | None:
     return None if costs is None else costs.tolist()
-
-
-def device_name(device: torch.device) -> str:
-    """The processor or the name of the GPU."""
-    return "cpu" if device.type == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"
 
 
 def _new_model(scenario: Scenario, training: TrainingTable, dataset: Dataset) -> nn.Module:

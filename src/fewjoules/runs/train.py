@@ -1,6 +1,5 @@
 """``fewjoules.train``: a user's own model on a user's own arrays."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,15 +12,16 @@ from torch import nn
 
 from fewjoules.arrays import IntArray
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.presets import preset_options
 from fewjoules.engine.models.loss import Loss, cross_entropy
-from fewjoules.engine.simulator.local import Samples
-from fewjoules.engine.simulator.loop import Report, TrainingLoop
-from fewjoules.engine.simulator.simulator import Federation, Simulator
+from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.simulator.loop import Report
 from fewjoules.errors import InvalidInputError, require_array
-from fewjoules.ledger.log import RowLog
-from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
+from fewjoules.ledger.schema import RowArray
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
+from fewjoules.runs.device import choose_device
+from fewjoules.runs.training import Task, train_task
 
 Arrays = tuple[Any, Any]
 
@@ -37,7 +37,7 @@ class Run:
     metrics: RowArray
     ledger: RowArray
     stop_reason: str
-    path: str
+    execution: str
 
     @property
     def energy_joules(self) -> float:
@@ -59,7 +59,7 @@ def train(
     learning_rate: float,
     batch_size: int | None = 32,
     batch_growth: float = 1.0,
-    error_feedback: bool = True,
+    error_feedback: bool | None = None,
     seed: int = 0,
     loss: Loss | None = None,
     device: str = "auto",
@@ -69,53 +69,41 @@ def train(
     """Train by FT-LSGD-DB in the simulator and account for every joule, bit and second.
 
     ``clients`` holds (inputs, targets) of each client, as arrays or tensors. Give ``local_steps`` and ``sparsity`` (one
-    number or one a client), or a ``plan``, whose rounds are then the default. ``loss(outputs, targets)`` may return one
-    number or one a sample; the default is cross-entropy. The caller's model is not changed. Other options are those of
-    ``TrainingOptions``; docs/training.md explains them all.
+    number or one a client), or a ``plan``, whose rounds are then the default, or a ``preset`` that has both.
+    ``loss(outputs, targets)`` may return one number or one a sample; the default is cross-entropy. The caller's model
+    is not changed. Error feedback is on unless a preset does without. Other options are those of ``TrainingOptions``,
+    such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all.
     """
     _require_kinds(model, clients, fleet, plan)
     where = choose_device(device)
     samples, parts = _gather(clients, where)
-    chosen = _options(
-        **_planned(plan, local_steps, sparsity, rounds, len(parts)),
+    if error_feedback is not None:
+        options["error_feedback"] = error_feedback
+    chosen = TrainingOptions.of(
+        **_planned(plan, local_steps, sparsity, rounds, len(parts), options.get("preset")),
         learning_rate=learning_rate,
         batch_size=batch_size,
         batch_growth=batch_growth,
-        error_feedback=error_feedback,
         seed=seed,
         **options,
     )
     if chosen.target_accuracy is not None and test is None:
         raise InvalidInputError("target_accuracy needs a test set, got none")
-    criterion = loss or cross_entropy
-    simulator = Simulator(model, Federation(samples, parts), chosen, loss=criterion, fleet=fleet)
-    try:
-        held = None if test is None else _tensors(test, where, "test")
-        evaluator = None if held is None else simulator.evaluator(model, criterion, held)
-        loop = TrainingLoop(simulator, evaluator, RowLog(None, LEDGER), RowLog(None, METRICS))
-        if on_round is not None:
-            loop.on_round = on_round
-        reason = loop.run()
-        return Run(trained(model, simulator), loop.metrics.rows(), loop.ledger.rows(), reason, simulator.path.name)
-    finally:
-        simulator.close()
-
-
-def choose_device(name: str) -> torch.device:
-    """ "auto" is a GPU where there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InvalidInputError(f"device must be auto, cpu or cuda, got {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InvalidInputError("device = 'cuda' needs a GPU that PyTorch can use, got none")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def trained(model: nn.Module, simulator: Simulator) -> nn.Module:
-    """A copy of the model with the global weights and buffers, on the processor, in evaluation mode."""
-    result = copy.deepcopy(model).cpu()
-    simulator.parameters.load(result, simulator.state.weights)
-    simulator.buffers.load(result, simulator.state.buffers)
-    return result.eval()
+    task = Task(
+        model=model,
+        federation=Federation(samples, parts),
+        test=None if test is None else _tensors(test, where, "test"),
+        loss=loss or cross_entropy,
+        fleet=fleet,
+    )
+    training = train_task(task, chosen, on_round=on_round)
+    return Run(
+        model=training.trained_model(model),
+        metrics=training.loop.metrics.rows(),
+        ledger=training.loop.ledger.rows(),
+        stop_reason=training.reason,
+        execution=training.simulator.execution.name,
+    )
 
 
 def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any) -> None:
@@ -131,29 +119,31 @@ def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any) -> None:
 
 
 def _planned(
-    plan: Plan | None, local_steps: int | None, sparsity: ArrayLike | None, rounds: int | None, clients: int
+    plan: Plan | None,
+    local_steps: int | None,
+    sparsity: ArrayLike | None,
+    rounds: int | None,
+    clients: int,
+    preset: str | None,
 ) -> dict[str, Any]:
-    """H, sparsity and rounds, from a plan or as they are given."""
-    if (plan is None) == (local_steps is None and sparsity is None):
-        raise InvalidInputError("train needs either a plan or local_steps and sparsity, got both or neither")
+    """H, sparsity and rounds: as they are given, from a plan, or those of the preset."""
+    if plan is not None and (local_steps is not None or sparsity is not None):
+        raise InvalidInputError("train needs either a plan or local_steps and sparsity, got both")
+    usual = {} if preset is None else preset_options(preset)
     if plan is not None:
         local_steps, sparsity = plan.local_steps, plan.sparsity
         rounds = max(1, math.ceil(plan.rounds)) if rounds is None else rounds
-    if local_steps is None or sparsity is None or rounds is None:
-        missing = "local_steps" if local_steps is None else "sparsity" if sparsity is None else "rounds"
-        raise InvalidInputError(f"{missing} is missing")
-    given = np.atleast_1d(require_array("sparsity", sparsity, low=1.0))
-    if given.size not in (1, clients):
-        raise InvalidInputError(f"sparsity must be one number or one for each of {clients} clients, got {given.size}")
-    return {"local_steps": local_steps, "sparsity": np.broadcast_to(given, (clients,)), "rounds": rounds}
-
-
-def _options(**given: Any) -> TrainingOptions:
-    unknown = sorted(set(given) - set(TrainingOptions.__dataclass_fields__))
-    if unknown:
-        known = ", ".join(TrainingOptions.__dataclass_fields__)
-        raise InvalidInputError(f"train knows the options {known}; got {unknown[0]!r}")
-    return TrainingOptions(**given)
+    found: dict[str, Any] = {"local_steps": local_steps, "sparsity": sparsity}
+    found = {name: usual.get(name) if value is None else value for name, value in found.items()}
+    if found["local_steps"] is None and found["sparsity"] is None:
+        raise InvalidInputError("train needs either a plan or local_steps and sparsity, got neither")
+    for name, value in (found | {"rounds": rounds}).items():
+        if value is None:
+            raise InvalidInputError(f"{name} is missing")
+    chosen = np.atleast_1d(require_array("sparsity", found["sparsity"], low=1.0))
+    if chosen.size not in (1, clients):
+        raise InvalidInputError(f"sparsity must be one number or one for each of {clients} clients, got {chosen.size}")
+    return found | {"sparsity": np.broadcast_to(chosen, (clients,)), "rounds": rounds}
 
 
 def _gather(clients: Sequence[Arrays], device: torch.device) -> tuple[Samples, list[IntArray]]:

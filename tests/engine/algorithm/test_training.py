@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from fewjoules.engine.algorithm.uploads import compressor_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -21,10 +22,9 @@ from fewjoules.engine.algorithm.client import compress, shares, take_back
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.sampling import draw_batches
 from fewjoules.engine.algorithm.streams import stream_key
-from fewjoules.engine.algorithm.uploads import compressor_of
 from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.simulator.local import Samples
-from fewjoules.engine.simulator.simulator import Federation, Simulator
+from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.simulator.simulator import Simulator
 from tests.reference import training as reference
 
 TOLERANCE = 5e-6

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from fewjoules.engine.algorithm.uploads import compressor_of, message_bytes, round_values
 
 from fewjoules import codec
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.streams import stream
-from fewjoules.engine.algorithm.uploads import compressor_of, message_bytes, round_values
 
 SIZE, KEPT = 5_000, 400
 

@@ -19,8 +19,8 @@ from torch import nn
 import fewjoules as fj
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.simulator.local import Samples
-from fewjoules.engine.simulator.simulator import Federation, Simulator
+from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.physics.fading import Fading
 from tests.reference import training as reference

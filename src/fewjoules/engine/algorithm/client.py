@@ -1,81 +1,123 @@
-"""FT-LSGD-DB, [LI21] Algorithm 1, as functions of state. A recorded GPU graph has line 6 in its own words.
+"""A client's side of a round: lines 4 to 10 of FT-LSGD-DB, [LI21] Algorithm 1.
 
-With M clients, global weights w, local weights v_m, memories e_m (zero at first), step sizes eta_t, H local steps:
+With global weights w, local weights v_m, residuals e_m (zero at first), step sizes eta_t, H local steps:
 
-    line 4    b_t = floor(rho^t b_0)                        ``batch_sizes``
-    line 6    v_m <- v_m - eta_t grad f_m(v_m; batch)       ``local_step``, at the local weights as in the appendix
-    line 8    u_m = e_m + w - v_m                           ``compress``
-    line 9    g_m = Top_k(u_m)
-    line 10   e_m <- u_m - g_m                              and ``take_back`` where g_m was lost: e_m <- u_m
-    line 20   g = sum_m p_m g_m, p_m = 1/M                  ``shares``, ``mean_update``
-    line 21   w <- w - g
+    line 4    b_t = floor(rho^t b_0)                        ``round.batch_sizes``
+    line 6    v_m <- v_m - eta_t grad f_m(v_m; batch)       ``inner``, at the local weights as in the appendix
+    line 8    u_m = e_m + w - v_m                           ``upload_of``; e_m times ``residual_decay`` where it decays
+    line 9    g_m = Top_k(u_m)                              or another of ``compressors``
+    line 10   e_m <- u_m - g_m
+              e_m <- u_m where g_m was lost                 ``settled``, once the client knows
 
-docs/training.md lists what differs from the printed algorithm and why.
+docs/training.md lists what differs from the printed algorithm and why; ``server`` has lines 20 and 21.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.codec.aggregate import mean_of_updates
+from fewjoules.arrays import FloatArray, Floats
 from fewjoules.codec.update import SparseUpdate
-
-Floats = NDArray[np.float32]
-Compressor = Callable[[Floats, Floats], tuple[SparseUpdate, Floats]]
-
-
-def batch_sizes(first_step: int, steps: int, initial: int | None, growth: float, sizes: IntArray) -> IntArray:
-    """b_t of line 4 at steps first_step, ..., capped by each client's data: (steps, clients). None: all data."""
-    if initial is None:
-        return np.tile(sizes, (steps, 1))
-    largest = int(sizes.max())
-    grown = [_grown(initial, growth, step, largest) for step in range(first_step, first_step + steps)]
-    return np.minimum(np.array(grown, dtype=np.int64)[:, None], sizes[None, :])
+from fewjoules.engine.algorithm.compressors import COMPRESSORS
+from fewjoules.engine.algorithm.inner import InnerRule
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.round import ClientOrder
+from fewjoules.engine.algorithm.state import ClientState, LastUpload
+from fewjoules.errors import DivergedError, InvalidInputError
 
 
-def _grown(initial: int, growth: float, step: int, largest: int) -> int:
-    if step * math.log(growth) > math.log(largest / initial) + 1.0:
-        return largest
-    return min(math.floor(growth**step * initial), largest)
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What H local steps of one client came to: its change w - v, its buffers and moments, and how the steps went."""
+
+    change: Floats
+    buffers: Floats
+    velocity: Floats | None
+    squares: Floats | None
+    losses: FloatArray
+    correct: FloatArray
 
 
-def local_step(
-    weights: list[torch.Tensor],
-    gradients: list[torch.Tensor],
-    rate: float,
-    velocities: list[torch.Tensor] | None = None,
-    momentum: float = 0.0,
-) -> None:
-    """Line 6 in place; with momentum, velocity <- momentum velocity + gradient, and the step is along the velocity."""
-    if velocities:
-        torch._foreach_mul_(velocities, momentum)
-        torch._foreach_add_(velocities, gradients)
-        gradients = velocities
-    torch._foreach_add_(weights, gradients, alpha=-rate)
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What one client sends: the update as the server sees it, its buffers, and the bytes they take."""
+
+    update: SparseUpdate
+    buffers: Floats
+    payload_bytes: int
+    losses: FloatArray
+    correct: FloatArray
 
 
-def compress(weights: Floats, local: Floats, memory: Floats, compressor: Compressor) -> tuple[SparseUpdate, Floats]:
-    """Lines 8 to 10 for one client: what it sends and its new memory. ``local`` may be overwritten."""
-    np.subtract(weights, local, out=local)
-    return compressor(local, memory)
+LocalSteps = Callable[[ClientState, ClientOrder], Steps]
 
 
-def take_back(sent: SparseUpdate, memory: Floats) -> SparseUpdate:
-    """A lost upload returns to the memory in place; what the server sees of the client is empty."""
-    memory[sent.positions] += sent.values
-    return SparseUpdate.trusted(sent.size, sent.positions[:0], sent.values[:0])
+def client_round(
+    train: LocalSteps, state: ClientState, order: ClientOrder, options: TrainingOptions
+) -> tuple[Upload, ClientState]:
+    """Lines 4 to 10 for one client; ``train`` takes its H local steps from the global weights on."""
+    state = settled(state, order.accepted_round)
+    return upload_of(train(state, order), state, order, options)
 
 
-def shares(weights: FloatArray, participants: IntArray) -> FloatArray:
-    """p_m of the participants of a round: their weights, which sum to one."""
-    chosen = weights[participants]
-    return chosen / chosen.sum()
+def upload_of(
+    steps: Steps, state: ClientState, order: ClientOrder, options: TrainingOptions
+) -> tuple[Upload, ClientState]:
+    """Lines 8 to 10: what the client sends of its change, and what it keeps. Arrays of both may be overwritten."""
+    residual = np.zeros_like(steps.change) if state.residual is None else state.residual
+    if options.residual_decay != 1.0:
+        residual *= np.float32(options.residual_decay)
+    compressor = COMPRESSORS[order.compressor]
+    try:
+        sent, left = compressor.send(steps.change, residual, order)
+    except InvalidInputError as error:
+        raise DivergedError(
+            f"the update of client {order.client} in round {order.round} cannot be sent: {error}"
+        ) from error
+    if not np.isfinite(sent.values).all():
+        raise DivergedError(f"the update of client {order.client} in round {order.round} is not finite")
+    velocity = steps.velocity
+    if velocity is not None and options.momentum_state == "cleared":
+        velocity[sent.positions] = 0.0
+    total = compressor.message_bytes(sent, left[sent.positions], order) + dense_bytes(steps.buffers)
+    kept = ClientState(
+        residual=None if state.residual is None else left,
+        velocity=velocity,
+        squares=steps.squares,
+        steps=state.steps + order.local_steps,
+        last_upload=None if state.residual is None else LastUpload(order.round, sent),
+    )
+    return Upload(sent, steps.buffers, total, steps.losses, steps.correct), kept
 
 
-def mean_update(sent: Sequence[SparseUpdate], parts: FloatArray) -> Floats:
-    """Line 20: the dense sum of p_m g_m; a client whose upload was lost sends nothing but keeps its p_m."""
-    return mean_of_updates(sent, weights=parts)
+def settled(state: ClientState, accepted_round: int) -> ClientState:
+    """The state once the last round that the server accepted is known: a lost upload returns to the residual."""
+    last = state.last_upload
+    if last is None:
+        return state
+    if last.round > accepted_round and state.residual is not None:
+        state.residual[last.update.positions] += last.update.values
+    return replace(state, last_upload=None)
+
+
+def kept_vectors(options: TrainingOptions) -> tuple[str, ...]:
+    """Names of the vectors that a client keeps from round to round."""
+    moments = InnerRule.of(options).moments if options.keeps_velocity else ()
+    return ("residual", *moments) if options.error_feedback else moments
+
+
+def new_client(options: TrainingOptions, size: int) -> ClientState:
+    """The state of a client that takes part for the first time, for a model of ``size`` parameters."""
+    vectors: dict[str, Any] = {name: np.zeros(size, dtype=np.float32) for name in kept_vectors(options)}
+    return ClientState(**vectors)
+
+
+def dense_bytes(vector: Floats) -> int:
+    """Bytes of a message with every entry as float32: buffers, and whole models on the downlink."""
+    from fewjoules.codec.frame import encoded_size
+
+    if vector.size == 0:
+        return 0
+    return encoded_size(SparseUpdate.trusted(vector.size, np.arange(vector.size), vector))

@@ -1,75 +1,181 @@
-"""One round seen from outside: what goes in, what comes out, and the state that it changes."""
+"""One round seen from outside: what the server asks of each client, and what comes back."""
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.engine.algorithm.client import Floats
-from fewjoules.engine.simulator.local import Batches
+from fewjoules.arrays import Flags, FloatArray, IntArray
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.schedule import learning_rates
+from fewjoules.engine.algorithm.streams import stream
 from fewjoules.errors import DivergedError
-
-Flags = NDArray[np.bool_]
-
-
-@dataclass(slots=True)
-class TrainingState:
-    """All that one round hands to the next.
-
-    ``weights`` (parameters,), ``memories`` (clients, parameters; no rows without error feedback) and ``buffers`` are
-    float32 on the training device. ``mean_update`` is what the last round's broadcast told, and ``synced`` (clients,)
-    the last round whose model a client holds (0: none); both matter only where the downlink is charged.
-    """
-
-    round: int
-    weights: torch.Tensor
-    memories: torch.Tensor
-    buffers: torch.Tensor
-    synced: IntArray
-    mean_update: Floats = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
 
 
 @dataclass(frozen=True, slots=True)
-class RoundTask:
-    """Round ``number`` (from 1): who takes part, whose upload arrives, each one's k and share, and all batches."""
+class ClientOrder:
+    """What one client is to do in a round: plain data that fit a message.
+
+    ``k`` entries are sent as ``values``; ``batch_sizes`` and ``rates`` have one entry for each of the H local steps,
+    the first of which is number ``first_step`` of the run. A client whose last upload is of a later round than
+    ``accepted_round`` takes that upload back.
+    """
+
+    round: int
+    client: int
+    seed: int
+    first_step: int
+    k: int
+    compressor: str
+    values: str
+    levels: int
+    batch_sizes: tuple[int, ...]
+    rates: tuple[float, ...]
+    accepted_round: int
+
+    @property
+    def local_steps(self) -> int:
+        """H."""
+        return len(self.rates)
+
+    def draws(self, *more: int) -> np.random.Generator:
+        """The random numbers of this client's compressor in this round."""
+        return stream(self.seed, "compressor", self.round, self.client, *more)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """Round ``number`` (from 1): its participants and, one entry each, what they are asked to do.
+
+    ``shares`` are p_m, ``kept`` k, ``accepted`` the last accepted rounds; ``batch_sizes`` are (steps, participants)
+    and ``rates`` (steps,).
+    """
 
     number: int
+    options: TrainingOptions
     participants: IntArray
-    delivered: Flags
-    kept: IntArray
     shares: FloatArray
-    batches: Batches
+    kept: IntArray
+    batch_sizes: IntArray
+    rates: FloatArray
+    accepted: IntArray
 
-    def of(self, part: slice) -> "RoundTask":
-        """The task of some neighbouring participants."""
-        return RoundTask(
-            self.number,
-            self.participants[part],
-            self.delivered[part],
-            self.kept[part],
-            self.shares[part],
-            self.batches.of(part),
+    @property
+    def first_step(self) -> int:
+        """Number of its first local step in the whole run, from 0."""
+        return (self.number - 1) * self.options.local_steps
+
+    def of(self, part: slice) -> "RoundPlan":
+        """The plan of some neighbouring participants."""
+        return replace(
+            self,
+            participants=self.participants[part],
+            shares=self.shares[part],
+            kept=self.kept[part],
+            batch_sizes=self.batch_sizes[:, part],
+            accepted=self.accepted[part],
+        )
+
+    def order(self, row: int) -> ClientOrder:
+        """The order of one participant."""
+        return ClientOrder(
+            round=self.number,
+            client=int(self.participants[row]),
+            seed=self.options.seed,
+            first_step=self.first_step,
+            k=int(self.kept[row]),
+            compressor=self.options.compressor,
+            values=self.options.values,
+            levels=self.options.levels,
+            batch_sizes=tuple(self.batch_sizes[:, row].tolist()),
+            rates=tuple(self.rates.tolist()),
+            accepted_round=int(self.accepted[row]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """What the participants sent and how their steps went, one entry each; ``losses`` are (steps, participants)."""
+    """What the participants sent and how their steps went, one entry each; ``losses`` are (steps, participants).
+
+    ``written`` tells of which payloads every byte exists; the others were sized without writing them.
+    """
 
     entries: IntArray
     payload_bytes: IntArray
+    written: Flags
     losses: FloatArray
     correct: FloatArray
 
 
-def average_buffers(stacked: torch.Tensor, before: torch.Tensor, task: RoundTask) -> torch.Tensor:
-    """The mean of the buffers that arrived, (clients, buffers); those of before if none did."""
-    if not task.delivered.any():
-        return before
-    arrived = torch.from_numpy(np.where(task.delivered, task.shares, 0.0)).to(stacked.device)
-    return ((arrived / arrived.sum()) @ stacked.double()).float()
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """What a round came to: whose uploads were ``delivered``, their mean and the mean of their buffers.
+
+    ``uploads`` may have to wait for them to be counted.
+    """
+
+    mean_update: torch.Tensor
+    buffers: torch.Tensor
+    delivered: Flags
+    uploads: Callable[[], Uploads]
+
+
+def plan_round(options: TrainingOptions, kept: IntArray, sizes: IntArray, accepted: IntArray, number: int) -> RoundPlan:
+    """Who takes part in round ``number`` and what each is asked to do.
+
+    ``kept`` is k of each client, ``sizes`` how many samples it has, ``accepted`` its last accepted round; (clients,).
+    """
+    clients = _participants(options, number)
+    importance = sizes.astype(np.float64) if options.weighting == "samples" else np.ones(options.clients)
+    first_step = (number - 1) * options.local_steps
+    return RoundPlan(
+        number=number,
+        options=options,
+        participants=clients,
+        shares=shares(importance, clients),
+        kept=kept[clients],
+        batch_sizes=batch_sizes(
+            first_step, options.local_steps, options.batch_size, options.batch_growth, sizes[clients]
+        ),
+        rates=learning_rates(options, number),
+        accepted=accepted[clients],
+    )
+
+
+def kept_entries(options: TrainingOptions, parameters: int) -> IntArray:
+    """k of each client: its share 1/delta of all parameters, at least one."""
+    return np.maximum(1, np.rint(parameters / np.asarray(options.sparsity))).astype(np.int64)
+
+
+def _participants(options: TrainingOptions, number: int) -> IntArray:
+    if options.participation == 1.0:
+        return np.arange(options.clients)
+    count = max(1, round(options.participation * options.clients))
+    rng = stream(options.seed, "participation", number)
+    return np.sort(rng.choice(options.clients, size=count, replace=False))
+
+
+def shares(weights: FloatArray, participants: IntArray) -> FloatArray:
+    """p_m of the participants of a round: their weights, which sum to one."""
+    chosen = weights[participants]
+    return chosen / chosen.sum()
+
+
+def batch_sizes(first_step: int, steps: int, initial: int | None, growth: float, sizes: IntArray) -> IntArray:
+    """b_t of line 4 at steps first_step, ..., capped by each client's data: (steps, clients). None: all data."""
+    if initial is None:
+        return np.tile(sizes, (steps, 1))
+    largest = int(sizes.max())
+    grown = [_grown(initial, growth, step, largest) for step in range(first_step, first_step + steps)]
+    return np.minimum(np.array(grown, dtype=np.int64)[:, None], sizes[None, :])
+
+
+def _grown(initial: int, growth: float, step: int, largest: int) -> int:
+    if step * math.log(growth) > math.log(largest / initial) + 1.0:
+        return largest
+    return min(math.floor(growth**step * initial), largest)
 
 
 def require_finite(losses: FloatArray, number: int, clients: IntArray) -> None:

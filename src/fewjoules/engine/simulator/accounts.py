@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fewjoules.arrays import FloatArray, IntArray
+from fewjoules.arrays import Flags, FloatArray, IntArray
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.round import RoundTask, Uploads
+from fewjoules.engine.algorithm.round import RoundPlan, Uploads
 from fewjoules.engine.algorithm.streams import stream
 from fewjoules.errors import InvalidInputError
 from fewjoules.ledger.schema import LEDGER, RowArray
@@ -30,13 +30,13 @@ class Accounts:
         if options.time_budget_seconds is not None:
             self._require_times()
 
-    def rows(self, task: RoundTask, uploads: Uploads, samples: IntArray, downlink_bytes: IntArray) -> RowArray:
-        """Ledger rows of the round, one for each participant; ``samples`` is what each processed."""
-        rows = LEDGER.new_rows(task.participants.size)
-        rows["round"], rows["device"] = task.number, task.participants
-        rows["delivered"], rows["local_steps"] = task.delivered, self.options.local_steps
-        rows["samples"], rows["entries"] = samples, uploads.entries
-        rows["payload_bytes"], rows["payload_written"] = uploads.payload_bytes, False
+    def rows(self, plan: RoundPlan, delivered: Flags, uploads: Uploads, downlink_bytes: IntArray) -> RowArray:
+        """Ledger rows of the round, one for each participant."""
+        rows = LEDGER.new_rows(plan.participants.size)
+        rows["round"], rows["device"] = plan.number, plan.participants
+        rows["delivered"], rows["local_steps"] = delivered, self.options.local_steps
+        rows["samples"], rows["entries"] = plan.batch_sizes.sum(axis=0), uploads.entries
+        rows["payload_bytes"], rows["payload_written"] = uploads.payload_bytes, uploads.written
         rows["downlink_bytes"] = downlink_bytes
         if self.fleet is not None:
             self._charge(self.fleet, rows)

@@ -11,7 +11,7 @@ from fewjoules.engine.models.loss import Loss, right_answers
 from fewjoules.engine.simulator.cpu.single import channels_last
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.cuda.precision import arithmetic
-from fewjoules.engine.simulator.local import Samples
+from fewjoules.engine.simulator.federation import Samples
 
 _BATCH = {"cpu": 256, "cuda": 4096}
 

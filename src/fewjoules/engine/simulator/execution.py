@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fewjoules.engine.models.loss import Loss
-from fewjoules.engine.simulator.local import Samples
+from fewjoules.engine.simulator.federation import Samples
 from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
 
@@ -20,7 +20,7 @@ _WEIGHT_COPIES = 5  # of a client's weights: before and after a step, gradient, 
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class Execution:
     """``stacked``: by vmap; ``chunk``: clients at a time; ``seeded``: the model draws random numbers itself."""
 
     stacked: bool
@@ -33,7 +33,7 @@ class Path:
         return f"stacked, {self.chunk} clients at a time" if self.stacked else "one by one"
 
 
-def choose_path(
+def choose_execution(
     model: nn.Module,
     loss: Loss,
     samples: Samples,
@@ -42,7 +42,7 @@ def choose_path(
     batch: int,
     equal_batches: bool,
     chunk: int | None,
-) -> Path:
+) -> Execution:
     """Check that model, loss and data fit, and say how to train them."""
     few = slice(0, min(2, len(samples.targets)))
     inputs, targets = samples.inputs[few], samples.targets[few]
@@ -53,16 +53,16 @@ def choose_path(
         reason = "its loss is one number a batch, and clients have batches of different sizes"
     if reason is not None:
         warnings.warn(f"clients train one by one, which is slower: {reason}", FewJoulesWarning, stacklevel=3)
-        return Path(stacked=False, chunk=1, seeded=seeded)
+        return Execution(stacked=False, chunk=1, seeded=seeded)
     if chunk is not None:
-        return Path(stacked=True, chunk=min(chunk, clients), seeded=seeded)
+        return Execution(stacked=True, chunk=min(chunk, clients), seeded=seeded)
     floats = max(1, activations * batch)
     if samples.inputs.is_cuda:
         total = torch.cuda.mem_get_info(samples.inputs.device)[1]
         fitting = gpu_chunk(total, activations=floats, weights=sum(p.numel() for p in model.parameters()))
-        return Path(stacked=True, chunk=min(fitting, clients), seeded=seeded)
+        return Execution(stacked=True, chunk=min(fitting, clients), seeded=seeded)
     chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / 2))  # two threads at least; more must not change a bit
-    return Path(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded)
+    return Execution(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded)
 
 
 def gpu_chunk(total_bytes: int, *, activations: int, weights: int) -> int:

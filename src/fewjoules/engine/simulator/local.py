@@ -1,37 +1,29 @@
 """Local training: H steps for a chunk of clients, whose weights are the rows of one matrix."""
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.engine.algorithm.client import local_step
+from fewjoules.engine.algorithm.inner import InnerRule, Moments, step_in_place
+from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.simulator.cpu.single import SingleModel
+from fewjoules.engine.simulator.federation import Batches, Samples
 from fewjoules.engine.simulator.stack.model import ClientModel
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """All training samples on one device; clients refer to them by number."""
+@dataclass(slots=True)
+class Chunk:
+    """Clients in training: weights and buffers are (clients, size); so are moments, of clients that keep theirs.
 
-    inputs: torch.Tensor
-    targets: torch.Tensor
+    ``steps`` is how many local steps each client has taken before, (clients,).
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """Sample numbers with their weights, (steps, clients, batch), and the step sizes, (steps,)."""
-
-    numbers: IntArray
-    weights: NDArray[np.float32]
-    rates: FloatArray
-
-    def of(self, part: slice) -> "Batches":
-        """Those of some clients, no wider than their largest batch."""
-        width = int((self.weights[:, part] > 0.0).sum(axis=2).max())
-        return Batches(self.numbers[:, part, :width], self.weights[:, part, :width], self.rates)
+    weights: torch.Tensor
+    buffers: torch.Tensor
+    steps: torch.Tensor
+    velocity: torch.Tensor | None = None
+    squares: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,39 +34,62 @@ class Progress:
     correct: torch.Tensor
 
 
-def train_stack(
-    model: ClientModel, samples: Samples, batches: Batches, local: torch.Tensor, buffers: torch.Tensor, momentum: float
-) -> Progress:
-    """Line 6 of the algorithm for all clients of the chunk at once; ``local`` and ``buffers`` are changed in place."""
-    numbers = torch.from_numpy(batches.numbers).to(local.device)
-    weights = torch.from_numpy(batches.weights).to(local.device)
-    rates = batches.rates.tolist()
-    views, statistics = model.parameters.views(local), model.buffers.views(buffers)
-    velocities = list(model.parameters.views(torch.zeros_like(local)).values()) if momentum else []
-    progress = Progress(*torch.empty((2, *numbers.shape[:2]), device=local.device))
-    for step in range(len(rates)):
+def train_stack(model: ClientModel, samples: Samples, batches: Batches, chunk: Chunk, rule: InnerRule) -> Progress:
+    """Line 6 of the algorithm for all clients of the chunk at once; the chunk is changed in place."""
+    device = chunk.weights.device
+    numbers = torch.from_numpy(batches.numbers).to(device)
+    weights = torch.from_numpy(batches.weights).to(device)
+    views, statistics = model.parameters.views(chunk.weights), model.buffers.views(chunk.buffers)
+    parameters = list(views.values())
+    moments = _started(chunk, rule, model.parameters, parameters, chunk.steps)
+    progress = Progress(*torch.empty((2, *numbers.shape[:2]), device=device))
+    for step, rate in enumerate(batches.rates.tolist()):
         inputs, targets = samples.inputs[numbers[step]], samples.targets[numbers[step]]
         gradients, losses, correct, new = model.gradients(views, statistics, inputs, targets, weights[step])
-        local_step(list(views.values()), gradients, rates[step], velocities, momentum)
+        step_in_place(parameters, gradients, rate, rule, moments, stacked=True)
         for name, buffer in statistics.items():
             buffer.copy_(new[name])
         progress.losses[step], progress.correct[step] = losses, correct
+    _finished(chunk, moments, model.parameters)
     return progress
 
 
-def train_one(
-    model: SingleModel, samples: Samples, batches: Batches, local: torch.Tensor, buffers: torch.Tensor, momentum: float
-) -> Progress:
+def train_one(model: SingleModel, samples: Samples, batches: Batches, chunk: Chunk, rule: InnerRule) -> Progress:
     """The same for a chunk of one client, without vmap and without padding."""
-    model.start(local[0], buffers[0])
-    velocities = [torch.zeros_like(p) for p in model.parameters] if momentum else []
-    progress = Progress(*torch.empty((2, len(batches.rates), 1), device=local.device))
+    device = chunk.weights.device
+    model.start(chunk.weights[0], chunk.buffers[0])
+    moments = _started(chunk, rule, model.layout, model.parameters, int(chunk.steps[0]))
+    progress = Progress(*torch.empty((2, len(batches.rates), 1), device=device))
     for step, rate in enumerate(batches.rates.tolist()):
         used = batches.weights[step, 0] > 0.0
-        numbers = torch.from_numpy(batches.numbers[step, 0][used]).to(local.device)
+        numbers = torch.from_numpy(batches.numbers[step, 0][used]).to(device)
         gradients, loss, correct = model.gradients(samples.inputs[numbers], samples.targets[numbers])
         with torch.no_grad():
-            local_step(list(model.parameters), gradients, rate, velocities, momentum)
+            step_in_place(model.parameters, gradients, rate, rule, moments, stacked=False)
         progress.losses[step, 0], progress.correct[step, 0] = loss, correct
-    model.finish(local[0], buffers[0])
+    model.finish(chunk.weights[0], chunk.buffers[0])
+    _finished(chunk, moments, model.layout)
     return progress
+
+
+def _started(chunk: Chunk, rule: InnerRule, layout: Layout, parameters: list[torch.Tensor], steps: Any) -> Moments:
+    """Moments like the parameters: those that the clients kept, or zeros, of which no step was taken."""
+    kept = chunk.velocity is not None
+    moments = Moments(steps=steps if kept else 0)
+    for name in rule.moments:
+        found = [torch.zeros_like(parameter) for parameter in parameters]
+        flat = getattr(chunk, name)
+        if flat is not None:
+            for tensor, view in zip(found, layout.views(flat).values(), strict=True):
+                tensor.copy_(view.reshape(tensor.shape))
+        setattr(moments, name, found)
+    return moments
+
+
+@torch.no_grad()
+def _finished(chunk: Chunk, moments: Moments, layout: Layout) -> None:
+    for name in ("velocity", "squares"):
+        flat = getattr(chunk, name)
+        if flat is not None:
+            for tensor, view in zip(getattr(moments, name), layout.views(flat).values(), strict=True):
+                view.copy_(tensor.reshape(view.shape))

@@ -72,15 +72,15 @@ class TrainingLoop:
     """One run. After a resume ``totals`` and the logs hold what came before."""
 
     simulator: Simulator
-    evaluator: Evaluator | None
     ledger: RowLog
     metrics: RowLog
+    evaluator: Evaluator | None = None
     totals: Totals = field(default_factory=Totals)
     last_test: tuple[float, float] = (math.nan, math.nan)
     on_round: Callable[[Report], None] = lambda _report: None
     saver: Saver | None = None
     should_stop: Callable[[], bool] = lambda: False
-    reason: str | None = None  # to stop, once there is one; a run that was killed while it finished knows it
+    reason: str | None = None  # to stop, once there is one; saved, for runs that are killed while they finish
     _pending: Callable[[], Outcome] | None = None
 
     def run(self) -> str:
@@ -105,7 +105,7 @@ class TrainingLoop:
         return self.reason or ROUNDS
 
     def _record_pending(self, evaluated: bool = False) -> None:
-        """Take in the round that was run but not yet recorded; beside the next one, where nothing waits for it."""
+        """Record the pending round, if there is one; where possible this happens while the next one runs."""
         if self._pending is not None:
             outcome, self._pending = self._pending(), None
             self._record(int(outcome.rows["round"][0]), outcome, evaluated)

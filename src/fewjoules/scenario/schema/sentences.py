@@ -46,7 +46,7 @@ def _requirement(detail: ErrorDetails, where: str) -> str:
         choice = " or a list of whole numbers" if where.endswith("local_steps") else ""
         return f"must be a table{choice}"
     if where == "training.batch_size":
-        return "must be a whole number from 1 to 10000000 or 'all'"
+        return "must be a whole number from 1 to 2147483647 or 'all'"
     if kind == "list_type" and where == "device":
         return "must be written [[device]], in double brackets"
     if kind == "too_short":

@@ -1,54 +1,74 @@
-"""[training] of a scenario file. docs/scenario.md explains every key."""
+"""[training] of a scenario file: the options of a run and where its data come from. docs/scenario.md explains each."""
 
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+import pydantic
 
+from fewjoules.engine.algorithm.declared import Choice, Flag, Number, Rounds, Whole
+from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.errors import InvalidInputError
 from fewjoules.measurements import read_columns
 from fewjoules.scenario.schema.base import Positive, Table
 
 Data = Literal["digits", "mnist", "fashion-mnist", "cifar10", "qmnist"]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Count = Annotated[int, Field(ge=1, le=10_000_000)]
+OTHERWISE = ("local_steps", "sparsity", "failures")  # a plan, or a file of failures, says these
+OPTIONS = {option.name: option for option in fields(TrainingOptions) if option.name not in OTHERWISE}
 
 
-class TrainingTable(Table):
+def _annotation(option: "Field[Any]") -> Any:
+    """The type of an option in a file, with its limits."""
+    check = option.metadata["check"]
+    kind: Any
+    if isinstance(check, Number):
+        limits: dict[str, Any] = {"gt" if check.above else "ge": check.low}
+        limits |= {"lt" if check.below else "le": check.high} if check.high < float("inf") else {}
+        kind = Annotated[float, pydantic.Field(**limits)]
+    elif isinstance(check, Whole):
+        kind = Annotated[int, pydantic.Field(ge=check.low, le=check.high)]
+    elif isinstance(check, Choice):
+        kind = Literal[check.names]
+    elif isinstance(check, Flag):
+        kind = bool
+    else:
+        assert isinstance(check, Rounds)
+        kind = list[Annotated[int, pydantic.Field(ge=1, le=check.high)]]
+    return kind | Literal["all"] if option.name == "batch_size" else kind
+
+
+def _in_file(option: "Field[Any]") -> tuple[Any, Any]:
+    """Type and default of an option; what a run cannot do without may still be missing from a file that is planned."""
+    required = option.default is MISSING and option.default_factory is MISSING
+    if required or (option.metadata["optional"] and option.default is None):
+        return _annotation(option) | None, None
+    return _annotation(option), list(option.default) if isinstance(option.default, tuple) else option.default
+
+
+if TYPE_CHECKING:
+
+    class OptionsTable(Table):
+        """Every option of ``TrainingOptions`` that a file may set."""
+
+        def __getattr__(self, name: str) -> Any:
+            """Options are declared in ``TrainingOptions``."""
+else:
+    OptionsTable = pydantic.create_model(
+        "OptionsTable", __base__=Table, **{name: _in_file(option) for name, option in OPTIONS.items()}
+    )
+
+
+class TrainingTable(OptionsTable):
     """[training]: everything about a run that the plan does not say."""
 
     data: Data | None = None
     partition: Literal["iid", "dirichlet", "shards", "writers"] = "iid"
     dirichlet_concentration: Positive | None = None
-    shards_per_client: Count | None = None
-    learning_rate: Annotated[float, Field(gt=0.0, le=3e38)] | None = None
-    schedule: Literal["constant", "cosine", "step"] = "constant"
-    decay_rounds: list[Count] = Field(default_factory=list)
-    decay_factor: Positive = 0.1
-    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    batch_size: Count | Literal["all"] = 32
-    batch_growth: Annotated[float, Field(ge=1.0)] = 1.0
-    error_feedback: bool = True
-    compressor: Literal["top-k", "random-k", "ternary", "qsgd", "none"] = "top-k"
-    values: Literal["float32", "float16", "bfloat16", "int8", "qsgd", "ternary"] = "float32"
-    levels: Annotated[int, Field(ge=1, le=127)] = 15
-    weighting: Literal["equal", "samples"] = "equal"
-    participation: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    failure_probability: Share = 0.0
+    shards_per_client: Annotated[int, pydantic.Field(ge=1, le=10_000_000)] | None = None
     failure_trace: str | None = None
-    downlink: Literal["free", "charged"] = "free"
-    channel: Literal["average", "drawn"] = "average"
-    coherence_blocks: Annotated[int, Field(ge=2, le=1_000_000)] = 10
-    target_accuracy: Share | None = None
-    rounds: Count | None = None
-    energy_budget_joules: Positive | None = None
-    time_budget_seconds: Positive | None = None
-    evaluate_every: Count | None = None
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
 
     def check(self) -> None:
-        """What one key asks of another."""
+        """Refuse keys that do not go together."""
         for key, partition in (("dirichlet_concentration", "dirichlet"), ("shards_per_client", "shards")):
             given = getattr(self, key)
             if (given is not None) != (self.partition == partition):
@@ -57,11 +77,10 @@ class TrainingTable(Table):
                     f"training.{key} {wanted}: {key} and partition = {partition!r} go together, "
                     f"got partition = {self.partition!r}"
                 )
-        if (self.schedule == "step") != bool(self.decay_rounds):
-            raise InvalidInputError(
-                f"training.decay_rounds and schedule = 'step' go together, "
-                f"got {self.decay_rounds} and {self.schedule!r}"
-            )
+        try:
+            TrainingOptions.of(**{"learning_rate": 1.0} | self._stated(), local_steps=1, sparsity=[1.0], rounds=1)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"training.{error}") from error
 
     def require(self, key: str) -> Any:
         """A key that training cannot do without."""
@@ -71,13 +90,18 @@ class TrainingTable(Table):
         return value
 
     def options(self, folder: Path) -> dict[str, Any]:
-        """Keyword arguments of ``TrainingOptions`` that do not come from a plan."""
+        """Keyword arguments of ``TrainingOptions.of`` that do not come from a plan: those that the file states."""
+        self.require("learning_rate")
+        failures = {} if self.failure_trace is None else _read_failures(folder / self.failure_trace)
+        return self._stated() | {"failures": failures}
+
+    def _stated(self) -> dict[str, Any]:
         own = {"data", "partition", "dirichlet_concentration", "shards_per_client", "failure_trace", "rounds"}
-        given = self.model_dump(exclude=own)
-        given["learning_rate"] = self.require("learning_rate")
-        given["decay_rounds"] = tuple(self.decay_rounds)
-        given["batch_size"] = None if self.batch_size == "all" else self.batch_size
-        given["failures"] = {} if self.failure_trace is None else _read_failures(folder / self.failure_trace)
+        given = self.model_dump(exclude=own, exclude_unset=True)
+        if given.get("batch_size") == "all":
+            given["batch_size"] = None
+        if "decay_rounds" in given:
+            given["decay_rounds"] = tuple(given["decay_rounds"])
         return given
 
 

@@ -8,8 +8,8 @@ from torch import nn
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build
-from fewjoules.engine.simulator.local import Samples
-from fewjoules.engine.simulator.simulator import Federation, Simulator
+from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.physics.fleet import Fleet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

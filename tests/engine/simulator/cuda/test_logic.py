@@ -16,8 +16,9 @@ from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build
 from fewjoules.engine.simulator.cuda import backend as gpu
 from fewjoules.engine.simulator.cuda import messages as gpu_messages
+from fewjoules.engine.simulator.federation import Federation
 from fewjoules.engine.simulator.local import Samples, train_stack
-from fewjoules.engine.simulator.simulator import Federation, Simulator
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.physics.fleet import Fleet
 
 CLIENTS = 5

@@ -4,123 +4,184 @@ What a client computes depends neither on the number of threads nor on the threa
 """
 
 import queue
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from fewjoules.codec.update import SparseUpdate
-from fewjoules.engine.algorithm.client import compress, mean_update, take_back
+from fewjoules.arrays import Floats, IntArray
+from fewjoules.engine.algorithm.client import (
+    Steps,
+    Upload,
+    client_round,
+    kept_vectors,
+    new_client,
+    settled,
+    upload_of,
+)
+from fewjoules.engine.algorithm.inner import InnerRule
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.round import RoundTask, TrainingState, Uploads, average_buffers, require_finite
+from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult, Uploads, require_finite
+from fewjoules.engine.algorithm.server import mean_buffers, mean_update
+from fewjoules.engine.algorithm.state import ClientState, ServerState
 from fewjoules.engine.algorithm.streams import stream_key
-from fewjoules.engine.algorithm.uploads import compressor_of, dense_bytes, message_bytes
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.cpu.malloc import keep_freed_memory
 from fewjoules.engine.simulator.cpu.single import SingleModel
 from fewjoules.engine.simulator.cpu.workers import Workers
-from fewjoules.engine.simulator.local import Progress, Samples, train_one, train_stack
+from fewjoules.engine.simulator.failures import delivered_uploads
+from fewjoules.engine.simulator.federation import Batches, BatchSource, Federation
+from fewjoules.engine.simulator.local import Chunk, train_one, train_stack
 from fewjoules.engine.simulator.stack.model import ClientModel
-from fewjoules.errors import DivergedError, InvalidInputError
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    update: SparseUpdate
-    entries: int
-    payload_bytes: int
-    buffers: torch.Tensor
-
-
-class ProcessorClients:
+class CpuBackend:
     """Trains ``chunk`` clients at a time as one stack; a chunk of one needs no vmap and suits any module."""
 
     def __init__(
         self,
         model: nn.Module,
         loss: Loss,
-        samples: Samples,
+        federation: Federation,
         options: TrainingOptions,
         *,
         chunk: int,
         workers: Workers,
         seeded: bool,
     ) -> None:
-        """One copy of the model for each thread: modules are not safe to share. ``seeded``: the model draws numbers."""
+        """Copy the model for each thread: modules are not safe to share. ``seeded``: the model draws numbers."""
         keep_freed_memory()
-        self.samples, self.options, self.chunk = samples, options, chunk
-        self._workers, self._seeded = workers, seeded
+        self.options, self.chunk = options, chunk
+        self._samples, self._source = federation.samples, BatchSource(federation, options.seed)
+        self._workers, self._seeded, self._rule = workers, seeded, InnerRule.of(options)
         self._models: queue.SimpleQueue[Any] = queue.SimpleQueue()
         kind = SingleModel if chunk == 1 else ClientModel
         for _ in range(workers.threads):
             self._models.put(kind(model, loss, torch.device("cpu"), precision=options.precision))
+        self._clients: dict[int, ClientState] = {}
 
-    def run(self, state: TrainingState, task: RoundTask, meanwhile: Callable[[], None]) -> Callable[[], Uploads]:
-        """Local steps, compression and aggregation of one round; ``state`` moves on by it, and the result is there.
+    def prepare(self, plan: RoundPlan) -> None:
+        """Draw the batches of a round to come."""
+        self._source.prepare(plan)
 
-        ``meanwhile`` is work that need not wait for the round.
-        """
+    def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
+        """Local steps, compression and aggregation of one round; the result is ready on return."""
+        batches = self._source.batches(plan)
         meanwhile()
-        starts = range(0, task.participants.size, self.chunk)
-        parts = [slice(start, min(start + self.chunk, task.participants.size)) for start in starts]
-        outcomes = self._workers.map(lambda part: self._train(state, task, part), parts)
-        sent = [one for outcome, _ in outcomes for one in outcome]
-        mean = mean_update([one.update for one in sent], task.shares)
-        state.weights = state.weights - torch.from_numpy(mean)
-        state.mean_update = mean
-        if state.buffers.numel():
-            state.buffers = average_buffers(torch.stack([one.buffers for one in sent]), state.buffers, task)
-        uploads = Uploads(
-            entries=np.array([one.entries for one in sent], dtype=np.int64),
-            payload_bytes=np.array([one.payload_bytes for one in sent], dtype=np.int64),
-            losses=np.concatenate([progress.losses.numpy() for _, progress in outcomes], axis=1),
-            correct=np.concatenate([progress.correct.numpy() for _, progress in outcomes], axis=1),
+        starts = range(0, plan.participants.size, self.chunk)
+        parts = [slice(start, min(start + self.chunk, plan.participants.size)) for start in starts]
+        done = self._workers.map(lambda part: self._train(state, plan.of(part), batches.of(part)), parts)
+        rounds = [one for chunk in done for one in chunk]
+        delivered = delivered_uploads(plan)
+        for row, (_, kept) in enumerate(rounds):
+            known = plan.number if delivered[row] else int(plan.accepted[row])  # a simulated client hears at once
+            self._clients[int(plan.participants[row])] = settled(kept, known)
+        sent = [upload for upload, _ in rounds]
+        buffers = torch.from_numpy(np.stack([one.buffers for one in sent]))
+        uploads = _summary(sent)
+        return RoundResult(
+            mean_update=torch.from_numpy(mean_update([one.update for one in sent], delivered, plan.shares)),
+            buffers=mean_buffers(buffers, state.buffers, delivered, plan.shares),
+            delivered=delivered,
+            uploads=lambda: uploads,
         )
-        return lambda: uploads
 
-    def _train(self, state: TrainingState, task: RoundTask, part: slice) -> tuple[list[_Sent], Progress]:
-        clients = task.participants[part]
-        local = state.weights.repeat(clients.size, 1)
-        buffers = state.buffers.repeat(clients.size, 1)
+    def client_state(self, client: int) -> ClientState | None:
+        """What a client keeps; None before it first took part."""
+        return self._clients.get(client)
+
+    def save(self) -> dict[str, torch.Tensor]:
+        """Rows of all clients that took part, in the order of their numbers."""
+        clients = sorted(self._clients)
+        states = [self._clients[client] for client in clients]
+        tensors = {
+            "numbers": torch.tensor(clients, dtype=torch.int64),
+            "steps": torch.tensor([state.steps for state in states], dtype=torch.int64),
+        }
+        for name in kept_vectors(self.options) if states else ():
+            tensors[name] = torch.from_numpy(np.stack([getattr(state, name) for state in states]))
+        return tensors
+
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take up what ``save`` gave."""
+        self._clients = {}
+        for row, client in enumerate(tensors["numbers"].tolist()):
+            vectors: dict[str, Any] = {
+                name: tensors[name][row].cpu().numpy().copy() for name in kept_vectors(self.options)
+            }
+            self._clients[client] = ClientState(**vectors, steps=int(tensors["steps"][row]))
+
+    def close(self) -> None:
+        """Nothing is held but the threads, which are the simulator's."""
+
+    def _train(self, state: ServerState, plan: RoundPlan, batches: Batches) -> list[tuple[Upload, ClientState]]:
+        """The round of a chunk of clients."""
+        size = state.weights.numel()
+        before = [self._clients.get(client) or new_client(self.options, size) for client in plan.participants.tolist()]
+        orders = [plan.order(row) for row in range(plan.participants.size)]
+        if self.chunk == 1:
+            train = lambda one, order: self._steps(state, batches, [one], [order])[0]  # noqa: E731
+            return [client_round(train, before[0], orders[0], self.options)]
+        ready = [settled(one, order.accepted_round) for one, order in zip(before, orders, strict=True)]
+        steps = self._steps(state, batches, ready, orders)
+        return [upload_of(*one, self.options) for one in zip(steps, ready, orders, strict=True)]
+
+    def _steps(
+        self, state: ServerState, batches: Batches, before: list[ClientState], orders: list[ClientOrder]
+    ) -> list[Steps]:
+        """H local steps of a chunk of clients, from the global weights on."""
+        chunk = _started(state, before)
         model = self._models.get()
         try:
             with torch.random.fork_rng(devices=[], enabled=self._seeded):
                 if self._seeded:
-                    torch.manual_seed(stream_key(self.options.seed, "model", task.number, int(clients[0])))
+                    torch.manual_seed(stream_key(self.options.seed, "model", orders[0].round, orders[0].client))
                 train: Any = train_one if self.chunk == 1 else train_stack
-                progress: Progress = train(
-                    model, self.samples, task.batches.of(part), local, buffers, self.options.momentum
-                )
+                progress = train(model, self._samples, batches, chunk, self._rule)
         finally:
             self._models.put(model)
-        require_finite(progress.losses.numpy(), task.number, clients)
-        rows = range(clients.size)
-        return [self._compress(state, task, part.start + row, local[row], buffers[row]) for row in rows], progress
+        losses, correct = progress.losses.numpy(), progress.correct.numpy()
+        require_finite(losses, orders[0].round, np.array([order.client for order in orders]))
+        weights = state.weights.numpy()
+        return [
+            Steps(
+                change=np.subtract(weights, local, out=local),
+                buffers=chunk.buffers[row].numpy(),
+                velocity=_row(chunk.velocity, row),
+                squares=_row(chunk.squares, row),
+                losses=losses[:, row],
+                correct=correct[:, row],
+            )
+            for row, local in enumerate(chunk.weights.numpy())
+        ]
 
-    def _compress(
-        self, state: TrainingState, task: RoundTask, row: int, local: torch.Tensor, buffers: torch.Tensor
-    ) -> _Sent:
-        client = int(task.participants[row])
-        compressor = compressor_of(self.options, int(task.kept[row]), client, task.number)
-        feedback = self.options.error_feedback
-        memory = state.memories[client].numpy() if feedback else np.zeros(local.numel(), dtype=np.float32)
-        try:
-            sent, left = compress(state.weights.numpy(), local.numpy(), memory, compressor)
-        except InvalidInputError as error:
-            raise DivergedError(
-                f"the update of client {client} in round {task.number} cannot be sent: {error}"
-            ) from error
-        if not np.isfinite(sent.values).all():
-            raise DivergedError(f"the update of client {client} in round {task.number} is not finite")
-        rest = left[sent.positions]
-        total = message_bytes(self.options, sent, rest, client, task.number) + dense_bytes(buffers.numpy())
-        update = sent if task.delivered[row] else take_back(sent, left)
-        if feedback and left is not memory:
-            np.copyto(memory, left)
-        return _Sent(update, sent.count, total, buffers)
 
-    def close(self) -> None:
-        """Nothing is held but the threads, which are the simulator's."""
+def _started(state: ServerState, before: list[ClientState]) -> Chunk:
+    """Every client at the global weights, with the moments that it kept."""
+    moments = {}
+    for name in ("velocity", "squares"):
+        rows = [getattr(one, name) for one in before]
+        moments[name] = None if rows[0] is None else torch.from_numpy(np.stack(rows))
+    return Chunk(
+        weights=state.weights.repeat(len(before), 1),
+        buffers=state.buffers.repeat(len(before), 1),
+        steps=torch.tensor([one.steps for one in before]),
+        **moments,
+    )
+
+
+def _row(stack: torch.Tensor | None, row: int) -> Floats | None:
+    return None if stack is None else stack[row].numpy()
+
+
+def _summary(sent: list[Upload]) -> Uploads:
+    entries: IntArray = np.array([one.update.count for one in sent], dtype=np.int64)
+    return Uploads(
+        entries=entries,
+        payload_bytes=np.array([one.payload_bytes for one in sent], dtype=np.int64),
+        written=np.zeros(entries.size, dtype=bool),
+        losses=np.stack([one.losses for one in sent], axis=1),
+        correct=np.stack([one.correct for one in sent], axis=1),
+    )

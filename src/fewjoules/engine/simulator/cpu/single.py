@@ -20,9 +20,10 @@ class SingleModel:
             self.net = channels_last(self.net)
         trained = require_trainable(self.net)
         averaged = {name: b for name, b in self.net.named_buffers() if b.dtype == torch.float32}
+        self.layout = Layout(trained)
         self.parameters: list[torch.Tensor] = list(trained.values())
         self._parts: list[tuple[Layout, list[torch.Tensor]]] = [
-            (Layout(trained), list(trained.values())),
+            (self.layout, list(trained.values())),
             (Layout(averaged), list(averaged.values())),
         ]
         self._counters = [b for b in self.net.buffers() if b.dtype != torch.float32]

@@ -1,11 +1,11 @@
 """Clients on a GPU: a whole chunk trains as one stack, and compression and aggregation stay on the device.
 
 A round is handed to the GPU without waiting for it. Meanwhile the host prepares the next one and books the last one,
-and threads count the bytes of its messages.
+and threads count the bytes of messages that the GPU does not size itself.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -13,167 +13,118 @@ import numpy as np
 import torch
 from torch import nn
 
-from fewjoules.arrays import IntArray
+from fewjoules.arrays import Flags, Floats, IntArray
 from fewjoules.codec.threads import CORES
-from fewjoules.engine.algorithm.client import Floats
+from fewjoules.engine.algorithm.client import dense_bytes, kept_vectors
+from fewjoules.engine.algorithm.compressors.base import RowMessages
+from fewjoules.engine.algorithm.inner import InnerRule
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.round import RoundTask, TrainingState, Uploads, average_buffers, require_finite
+from fewjoules.engine.algorithm.round import RoundPlan, RoundResult, Uploads, require_finite
+from fewjoules.engine.algorithm.server import mean_buffers
+from fewjoules.engine.algorithm.state import ClientState, ServerState
 from fewjoules.engine.algorithm.streams import stream_key
-from fewjoules.engine.algorithm.uploads import dense_bytes
+from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.cpu.malloc import keep_freed_memory
 from fewjoules.engine.simulator.cpu.single import SingleModel
 from fewjoules.engine.simulator.cuda.graph import RecordedSteps
-from fewjoules.engine.simulator.cuda.messages import GpuMessages, Sizes, to_host
+from fewjoules.engine.simulator.cuda.kept import KeptRows, Rows
+from fewjoules.engine.simulator.cuda.messages import Messages, to_host
 from fewjoules.engine.simulator.cuda.precision import arithmetic
-from fewjoules.engine.simulator.local import Progress, Samples, train_one, train_stack
+from fewjoules.engine.simulator.execution import Execution
+from fewjoules.engine.simulator.failures import delivered_uploads
+from fewjoules.engine.simulator.federation import Batches, BatchSource, Federation
+from fewjoules.engine.simulator.local import Chunk, Progress, train_one, train_stack
 from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.errors import DivergedError
 
 _ENCODERS = max(1, min(8, CORES // 2))
 _SPAN_ENTRIES = 8192  # that a thread should count at least: to wake one costs the time of some thousand
-Graphs = dict[tuple[int, int, int, float, bool], RecordedSteps]
+Graphs = dict[tuple[int, int, int, InnerRule, bool, bool], RecordedSteps]
 
 
-class GpuClients:
-    """Trains ``chunk`` clients at a time; a module that cannot be vectorised has chunks of one."""
+class CudaBackend:
+    """Trains a chunk of clients at a time; a module that cannot be vectorised has chunks of one."""
 
     def __init__(
         self,
         model: nn.Module,
         loss: Loss,
-        samples: Samples,
+        federation: Federation,
         options: TrainingOptions,
+        execution: Execution,
         *,
-        chunk: int,
-        stacked: bool,
-        seeded: bool,
         compiled: bool,
         graphs: Graphs | None = None,
     ) -> None:
-        """Nothing is compiled before the first round; ``graphs`` may hold those of like runs, and keeps new ones."""
+        """Compile nothing before the first round; ``graphs`` may hold those of like runs, and keeps new ones."""
         keep_freed_memory()
-        self.samples, self.options, self.chunk = samples, options, chunk
-        self._stacked, self._compiled = stacked, compiled
-        device = samples.inputs.device
-        kind = ClientModel if stacked else SingleModel
-        self._model: Any = kind(model, loss, device, precision=options.precision)
-        self._seeded = seeded
+        self.options, self.execution = options, execution
+        self._samples, self._source = federation.samples, BatchSource(federation, options.seed)
+        self._device, self._compiled, self._rule = self._samples.inputs.device, compiled, InnerRule.of(options)
+        kind: Any = ClientModel if execution.stacked else SingleModel
+        self._model: Any = kind(model, loss, self._device, precision=options.precision)
+        layout: Layout = self._model.parameters if execution.stacked else self._model.layout
+        self._kept = KeptRows(kept_vectors(options), layout.size, options.clients, self._device)
         self._shared, self._graphs = graphs is not None, {} if graphs is None else graphs
         self._shares: dict[bytes, torch.Tensor] = {}
         self._encoders = ThreadPoolExecutor(_ENCODERS, "fewjoules-encode")
-        self._messages = GpuMessages(options, self._encoders)
+        self._messages = Messages(self._encoders)
 
-    def run(self, state: TrainingState, task: RoundTask, meanwhile: Callable[[], None]) -> Callable[[], Uploads]:
-        """Like the processor's; ``meanwhile`` runs while the GPU does, and messages are counted in threads."""
-        starts = range(0, task.participants.size, self.chunk)
-        parts = [slice(start, min(start + self.chunk, task.participants.size)) for start in starts]
+    def prepare(self, plan: RoundPlan) -> None:
+        """Draw the batches of a round to come."""
+        self._source.prepare(plan)
+
+    def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
+        """Hand a round to the GPU; ``meanwhile`` runs while the GPU does, and messages are counted in threads."""
+        batches = self._source.batches(plan)
+        chunk, everyone = self.execution.chunk, plan.participants.size
+        parts = [slice(start, min(start + chunk, everyone)) for start in range(0, everyone, chunk)]
+        delivered = delivered_uploads(plan)
         mean = torch.zeros_like(state.weights)
         trained: list[Progress] = []
+        entries: list[IntArray] = []
         counted: list[Future[IntArray]] = []
         buffers = []
         for part in parts:
+            own = plan.of(part)
+            rows = self._kept.rows(own.participants)
             with arithmetic(self.options.precision):
-                updates, progress, own = self._train(state, task, part)
-            counted += self._compress(state, task, part, updates, mean, own)
+                updates, progress, own_buffers = self._train(state, own, batches.of(part), rows)
+            messages = self._send(own, delivered[part], rows, updates)
+            mean += self._on_device(np.where(delivered[part], own.shares, 0.0).astype(np.float32)) @ updates
+            entries.append(messages.entries)
+            counted += self._count(messages, own_buffers)
             trained.append(progress)
-            buffers.append(own)
-        state.weights = state.weights - mean
-        if self.options.downlink == "charged":
-            state.mean_update = mean.cpu().numpy()
-        if state.buffers.numel():
-            state.buffers = average_buffers(torch.cat(buffers), state.buffers, task)
+            buffers.append(own_buffers)
         steps = torch.cat([torch.stack((one.losses, one.correct)) for one in trained], dim=2)
         (told, finite), ready = to_host(steps, torch.isfinite(mean).all())
-        dense = self.options.compressor in ("qsgd", "none")
         meanwhile()
 
         def uploads() -> Uploads:
             ready.synchronize()
             losses, correct = told.numpy()
-            require_finite(losses, task.number, task.participants)
+            require_finite(losses, plan.number, plan.participants)
             sizes = [future.result() for future in counted]
             if not bool(finite):
-                raise DivergedError(f"training diverged: the mean update of round {task.number} is not finite")
-            entries = np.full(task.kept.size, mean.numel()) if dense else task.kept
-            return Uploads(entries, np.concatenate(sizes), losses, correct)
+                raise DivergedError(f"training diverged: the mean update of round {plan.number} is not finite")
+            written = np.zeros(everyone, dtype=bool)
+            return Uploads(np.concatenate(entries), np.concatenate(sizes), written, losses, correct)
 
-        return uploads
+        whole = torch.cat(buffers) if len(buffers) > 1 else buffers[0]
+        return RoundResult(mean, mean_buffers(whole, state.buffers, delivered, plan.shares), delivered, uploads)
 
-    def _train(self, state: TrainingState, task: RoundTask, part: slice) -> tuple[torch.Tensor, Progress, torch.Tensor]:
-        """Local steps of a chunk: w - v of its clients, how they went, and their buffers."""
-        clients = part.stop - part.start
-        batches = task.batches.of(part)
-        if self._stacked and not self._seeded:
-            steps = self._recorded(batches.numbers.shape[2])
-            losses, correct = steps.run(state.weights, state.buffers, batches)
-            progress = Progress(losses[:, :clients].clone(), correct[:, :clients].clone())
-            return steps.updates[:clients], progress, steps.buffers[:clients].clone()
-        local, buffers = state.weights.repeat(clients, 1), state.buffers.repeat(clients, 1)
-        train: Any = train_stack if self._stacked else train_one
-        with torch.random.fork_rng(devices=[local.device], enabled=self._seeded):
-            if self._seeded:
-                torch.manual_seed(stream_key(self.options.seed, "model", task.number, int(task.participants[part][0])))
-            progress = train(self._model, self.samples, batches, local, buffers, self.options.momentum)
-        return state.weights - local, progress, buffers
+    def client_state(self, client: int) -> ClientState | None:
+        """What a client keeps; None before it first took part."""
+        return self._kept.client(client)
 
-    def _recorded(self, batch: int) -> RecordedSteps:
-        """Batches grow by doubling, with padding, so that few sizes are ever compiled."""
-        first = self.options.batch_size or batch
-        capacity = batch if batch <= first else first * 2 ** math.ceil(math.log2(batch / first))
-        key = (self.chunk, self.options.local_steps, capacity, self.options.momentum, self._compiled)
-        if key not in self._graphs:
-            if not self._shared:
-                self._graphs.clear()
-            like = [graph for known, graph in self._graphs.items() if known[:1] + known[2:] == key[:1] + key[2:]]
-            self._graphs[key] = RecordedSteps(self._model, self.samples, *key, like=like[0] if like else None)
-        return self._graphs[key]
+    def save(self) -> dict[str, torch.Tensor]:
+        """Rows of all clients that took part, in the order of their numbers."""
+        return self._kept.save()
 
-    def _compress(
-        self,
-        state: TrainingState,
-        task: RoundTask,
-        part: slice,
-        updates: torch.Tensor,
-        mean: torch.Tensor,
-        buffers: torch.Tensor,
-    ) -> list[Future[IntArray]]:
-        """Lines 8 to 10 and 20 for a chunk: memories change in place, p_m g_m is added to ``mean``."""
-        clients = task.participants[part]
-        neighbours = clients.size == int(clients[-1]) - int(clients[0]) + 1
-        if not self.options.error_feedback:
-            memories = torch.zeros_like(updates)
-        elif neighbours:  # a view, and nothing to send to the GPU, for which the host would wait
-            memories = state.memories[int(clients[0]) : int(clients[-1]) + 1]
-        else:
-            memories = state.memories[torch.from_numpy(clients).to(updates.device)]
-        sizes = self._messages.send(updates, memories, task.of(part))
-        if self.options.error_feedback and not neighbours:
-            state.memories[torch.from_numpy(clients).to(updates.device)] = memories
-        mean += self._on_device(np.where(task.delivered[part], task.shares[part], 0.0).astype(np.float32)) @ updates
-        return self._count(sizes, task.kept[part], buffers)
-
-    def _on_device(self, shares: Floats) -> torch.Tensor:
-        """The shares of a chunk on the GPU; they seldom change from round to round."""
-        key = shares.tobytes()
-        if key not in self._shares:
-            self._shares = {key: torch.from_numpy(shares).to(self.samples.inputs.device)}
-        return self._shares[key]
-
-    def _count(self, sizes: Sizes, kept: IntArray, buffers: torch.Tensor) -> list[Future[IntArray]]:
-        """Bytes of the messages, counted in threads, some clients in each."""
-        (own,), ready = to_host(buffers)
-        most = min(_ENCODERS, kept.size)
-        spans = np.array_split(np.arange(kept.size), min(most, -(-int(kept.sum()) // _SPAN_ENTRIES)))
-
-        def count(span: IntArray) -> IntArray:
-            bytes_of = sizes(span)
-            if not own.numel():
-                return bytes_of
-            ready.synchronize()
-            return bytes_of + np.array([dense_bytes(own[row].numpy()) for row in span])
-
-        return [self._encoders.submit(count, span) for span in spans]
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take up what ``save`` gave."""
+        self._kept.restore(tensors)
 
     def close(self) -> None:
         """Let the threads and the graphs go, those shared with other runs excepted."""
@@ -183,3 +134,96 @@ class GpuClients:
         self._encoders.shutdown()
         if not self._shared:
             self._graphs.clear()
+
+    def _train(
+        self, state: ServerState, plan: RoundPlan, batches: Batches, rows: Rows
+    ) -> tuple[torch.Tensor, Progress, torch.Tensor]:
+        """Local steps of a chunk: w - v of its clients, how they went, and their buffers; kept moments are put back."""
+        if self.execution.stacked and not self.execution.seeded:
+            found = self._replay(state, batches, rows)
+        else:
+            found = self._train_eagerly(state, plan, batches, rows)
+        self._kept.count_steps(rows, self.options.local_steps)
+        return found
+
+    def _replay(self, state: ServerState, batches: Batches, rows: Rows) -> tuple[torch.Tensor, Progress, torch.Tensor]:
+        clients = batches.numbers.shape[1]
+        steps = self._recorded(batches.numbers.shape[2])
+        for name, moments in steps.moments.items():
+            moments[:clients] = self._kept.take(name, rows)
+        if steps.moments:
+            steps.taken[:clients] = torch.from_numpy(self._kept.steps(rows)).to(self._device)
+        losses, correct = steps.run(state.weights, state.buffers, batches)
+        for name, moments in steps.moments.items():
+            self._kept.put(name, rows, moments[:clients])
+        progress = Progress(losses[:, :clients].clone(), correct[:, :clients].clone())
+        return steps.updates[:clients], progress, steps.buffers[:clients].clone()
+
+    def _train_eagerly(
+        self, state: ServerState, plan: RoundPlan, batches: Batches, rows: Rows
+    ) -> tuple[torch.Tensor, Progress, torch.Tensor]:
+        clients = plan.participants.size
+        names = [name for name in self._kept.names if name != "residual"]
+        chunk = Chunk(
+            weights=state.weights.repeat(clients, 1),
+            buffers=state.buffers.repeat(clients, 1),
+            steps=torch.from_numpy(self._kept.steps(rows)).to(self._device),
+            **{name: self._kept.take(name, rows).clone() for name in names},
+        )
+        train: Any = train_stack if self.execution.stacked else train_one
+        with torch.random.fork_rng(devices=[self._device], enabled=self.execution.seeded):
+            if self.execution.seeded:
+                torch.manual_seed(stream_key(self.options.seed, "model", plan.number, int(plan.participants[0])))
+            progress = train(self._model, self._samples, batches, chunk, self._rule)
+        for name in names:
+            self._kept.put(name, rows, getattr(chunk, name))
+        return state.weights - chunk.weights, progress, chunk.buffers
+
+    def _recorded(self, batch: int) -> RecordedSteps:
+        """Batches grow by doubling, with padding, so that few sizes are ever compiled."""
+        first = self.options.batch_size or batch
+        capacity = batch if batch <= first else first * 2 ** math.ceil(math.log2(batch / first))
+        chunk, kept = self.execution.chunk, self.options.keeps_velocity
+        key = (chunk, self.options.local_steps, capacity, self._rule, kept, self._compiled)
+        if key not in self._graphs:
+            if not self._shared:
+                self._graphs.clear()
+            like = [graph for known, graph in self._graphs.items() if known[:1] + known[2:] == key[:1] + key[2:]]
+            self._graphs[key] = RecordedSteps(self._model, self._samples, *key, like=like[0] if like else None)
+        return self._graphs[key]
+
+    def _send(self, plan: RoundPlan, delivered: Flags, rows: Rows, updates: torch.Tensor) -> RowMessages:
+        """Lines 8 to 10 for a chunk: ``updates`` becomes what is sent, and clients keep the rest."""
+        feedback = self.options.error_feedback
+        residuals = self._kept.take("residual", rows) if feedback else torch.zeros_like(updates)
+        if self.options.residual_decay != 1.0:
+            residuals *= self.options.residual_decay
+        messages = self._messages.send(updates, residuals, plan, delivered)
+        if feedback:
+            self._kept.put("residual", rows, residuals)
+        if self.options.momentum_state == "cleared":
+            self._kept.put("velocity", rows, self._kept.take("velocity", rows) * (updates == 0.0))
+        return messages
+
+    def _on_device(self, shares: Floats) -> torch.Tensor:
+        """The shares of a chunk on the GPU; they seldom change from round to round."""
+        key = shares.tobytes()
+        if key not in self._shares:
+            self._shares = {key: torch.from_numpy(shares).to(self._device)}
+        return self._shares[key]
+
+    def _count(self, messages: RowMessages, buffers: torch.Tensor) -> list[Future[IntArray]]:
+        """Bytes of the messages, counted in threads, some clients in each."""
+        (own,), ready = to_host(buffers)
+        clients = messages.entries.size
+        work = int(messages.entries.sum()) if messages.counted_by_host else 0
+        spans = np.array_split(np.arange(clients), max(1, min(_ENCODERS, clients, -(-work // _SPAN_ENTRIES))))
+
+        def count(span: IntArray) -> IntArray:
+            bytes_of = messages.sizes(span)
+            if not own.numel():
+                return bytes_of
+            ready.synchronize()
+            return bytes_of + np.array([dense_bytes(own[row].numpy()) for row in span])
+
+        return [self._encoders.submit(count, span) for span in spans]

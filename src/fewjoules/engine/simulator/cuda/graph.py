@@ -1,13 +1,15 @@
 """Local training of a chunk of clients on a GPU: one step compiled, all steps of a round recorded as one CUDA graph."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fewjoules.engine.simulator.local import Batches, Progress, Samples
+from fewjoules.engine.algorithm.inner import InnerRule, Moments, traced_step
+from fewjoules.engine.simulator.federation import Batches, Samples
+from fewjoules.engine.simulator.local import Progress
 from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.errors import FewJoulesWarning
 
@@ -17,7 +19,8 @@ _WARM_UP = 2
 class RecordedSteps:
     """H steps for up to ``clients`` clients and batches of up to ``batch`` samples, started by one call.
 
-    ``updates`` then holds w - v of each client and ``buffers`` its buffers. What is missing has weight zero.
+    ``updates`` then holds w - v of each client, ``buffers`` its buffers, and ``moments`` those that clients keep, which
+    must be there before. What is missing has weight zero.
     """
 
     def __init__(
@@ -27,7 +30,8 @@ class RecordedSteps:
         clients: int,
         steps: int,
         batch: int,
-        momentum: float,
+        rule: InnerRule,
+        kept: bool,
         compiled: bool,
         like: "RecordedSteps | None" = None,
     ) -> None:
@@ -36,16 +40,18 @@ class RecordedSteps:
         ``like`` has the same arguments but for ``steps``; its compiled step is used again.
         """
         device = samples.inputs.device
-        self.model, self.samples, self.momentum, self.batch = model, samples, momentum, batch
+        self.model, self.samples, self.rule, self.batch = model, samples, rule, batch
         self.start_weights, self.start_buffers = model.initial_weights.clone(), model.initial_buffers.clone()
         self.updates = torch.empty((clients, model.parameters.size), device=device)
         self.buffers = torch.empty((clients, model.buffers.size), device=device)
+        self.moments = {name: torch.zeros_like(self.updates) for name in (rule.moments if kept else ())}
+        self.taken = torch.zeros(clients, dtype=torch.float64, device=device)  # steps of each client before
         self.numbers = torch.zeros((steps, clients, batch), dtype=torch.int64, device=device)
         self.weights = torch.full((steps, clients, batch), 1.0 / batch, device=device)
         self.rates = torch.zeros(steps, device=device)
         given = (self.numbers, self.weights, self.rates)
-        self._host = [torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in given]
-        self._taken = torch.cuda.Event()  # the GPU has read ``_host``, which may be written again
+        self._host = [pinned_zeros(tensor) for tensor in given]
+        self._copied = torch.cuda.Event()  # the GPU has read ``_host``, which may be written again
         self.progress = Progress(*torch.empty((2, steps, clients), device=device))
         self._step: Callable[..., Any] = self._traced(compiled) if like is None else like._step
         self._graph = self._recorded()
@@ -56,7 +62,7 @@ class RecordedSteps:
         self.start_weights.copy_(weights)
         self.start_buffers.copy_(buffers)
         numbers, shares, rates = self._host
-        self._taken.synchronize()
+        self._copied.synchronize()
         if batches.numbers.shape != self.numbers.shape:
             numbers.zero_()
             shares.zero_()
@@ -65,12 +71,12 @@ class RecordedSteps:
         rates[:] = torch.from_numpy(batches.rates)
         for target, source in zip((self.numbers, self.weights, self.rates), self._host, strict=True):
             target.copy_(source, non_blocking=True)
-        self._taken.record()
+        self._copied.record()
         self._graph.replay()
         return self.progress.losses, self.progress.correct
 
-    def _started(self) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
-        """Every client at the global weights and buffers, with no velocity; one tensor for each parameter."""
+    def _started(self) -> tuple[list[torch.Tensor], list[torch.Tensor], Moments]:
+        """Every client at the global weights and buffers, with its moments; one tensor for each parameter."""
         clients = self.numbers.shape[1]
         weights, buffers = (
             [start.expand(clients, *start.shape).contiguous() for start in layout.views(flat).values()]
@@ -79,28 +85,32 @@ class RecordedSteps:
                 (self.model.buffers, self.start_buffers),
             )
         )
-        return weights, buffers, [torch.zeros_like(tensor) for tensor in weights] if self.momentum else []
+        moments = Moments(steps=self.taken.clone())
+        for name in self.rule.moments:
+            flat = self.moments.get(name)
+            found = (
+                [torch.zeros_like(tensor) for tensor in weights]
+                if flat is None
+                else [view.contiguous() for view in self.model.parameters.views(flat).values()]
+            )
+            setattr(moments, name, found)
+        return weights, buffers, moments
 
     def _traced(self, compiled: bool) -> Callable[..., Any]:
         """One step, line 6 of the algorithm, as a graph of plain operations, fused by torch.compile."""
         names, statistics = list(self.model.parameters.shapes), list(self.model.buffers.shapes)
-        momentum = self.momentum
+        rule = self.rule
 
         def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            weights, rest = tensors[: len(names)], tensors[len(names) :]
-            buffers, rest = rest[: len(statistics)], rest[len(statistics) :]
-            velocities, (*batch, rate) = rest[:-4], rest[-4:]
+            weights, buffers, moments, (*batch, rate) = self._parted(tensors)
             found, losses, correct, new = self.model.gradients(
                 dict(zip(names, weights, strict=True)), dict(zip(statistics, buffers, strict=True)), *batch
             )
-            if momentum:
-                found = [momentum * v + g for v, g in zip(velocities, found, strict=True)]
-            stepped = [w - rate * g for w, g in zip(weights, found, strict=True)]
-            moving = found if momentum else []
-            return [*stepped, *(new[name] for name in statistics), *moving, losses, correct]
+            stepped, moments = traced_step(weights, found, rate, rule, moments)
+            return [*stepped, *(new[name] for name in statistics), *self._flat(moments), losses, correct]
 
-        weights, buffers, velocities = self._started()
-        example = (*weights, *buffers, *velocities, *self._batch(0), self.rates[0])
+        weights, buffers, moments = self._started()
+        example = (*weights, *buffers, *self._flat(moments), *self._batch(0), self.rates[0])
         graph = make_fx(step)(*example)
         if not compiled:
             return graph
@@ -116,23 +126,50 @@ class RecordedSteps:
                 return graph
         return fused
 
+    def _flat(self, moments: Moments) -> list[torch.Tensor]:
+        """Moments as a list of tensors; only AdamW counts steps."""
+        counted = [moments.steps] if self.rule.kind == "adamw" else []
+        return [*moments.velocity, *moments.squares, *counted]
+
+    def _parted(
+        self, tensors: Sequence[torch.Tensor]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor], Moments, list[torch.Tensor]]:
+        """Weights, buffers, moments and the rest, in the order in which ``_flat`` and its callers put them."""
+        rest = list(tensors)
+
+        def front(count: int) -> list[torch.Tensor]:
+            found, rest[:] = rest[:count], rest[count:]
+            return found
+
+        parameters = len(self.model.parameters.shapes)
+        weights, buffers = front(parameters), front(len(self.model.buffers.shapes))
+        moments = Moments()
+        for name in self.rule.moments:
+            setattr(moments, name, front(parameters))
+        if self.rule.kind == "adamw":
+            (moments.steps,) = front(1)
+        return weights, buffers, moments, rest
+
     def _batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         numbers = self.numbers[step]
         return self.samples.inputs[numbers], self.samples.targets[numbers], self.weights[step]
 
     @torch.no_grad()
     def _all_steps(self) -> None:
-        weights, buffers, velocities = self._started()
+        weights, buffers, moments = self._started()
         for step in range(len(self.rates)):
-            out = self._step(*weights, *buffers, *velocities, *self._batch(step), self.rates[step])
-            weights, rest = out[: len(weights)], out[len(weights) :]
-            buffers, rest = rest[: len(buffers)], rest[len(buffers) :]
-            velocities, (self.progress.losses[step], self.progress.correct[step]) = rest[:-2], rest[-2:]
-        starts, targets = self.model.parameters.parts(self.start_weights), self.model.parameters.parts(self.updates)
+            out = self._step(*weights, *buffers, *self._flat(moments), *self._batch(step), self.rates[step])
+            weights, buffers, moments, (losses, correct) = self._parted(out)
+            self.progress.losses[step], self.progress.correct[step] = losses, correct
+        layout = self.model.parameters
+        starts, targets = layout.parts(self.start_weights), layout.parts(self.updates)
         for start, target, local in zip(starts.values(), targets.values(), weights, strict=True):
             torch.sub(start, local.flatten(1), out=target)
         for target, buffer in zip(self.model.buffers.parts(self.buffers).values(), buffers, strict=True):
             target.copy_(buffer.flatten(1))
+        for name, flat in self.moments.items():
+            for target, moment in zip(layout.parts(flat).values(), getattr(moments, name), strict=True):
+                target.copy_(moment.flatten(1))
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream()
@@ -145,6 +182,11 @@ class RecordedSteps:
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._all_steps()
         return graph
+
+
+def pinned_zeros(like: torch.Tensor) -> torch.Tensor:
+    """Zeros on the host, in memory that a GPU can read by itself."""
+    return torch.zeros(like.shape, dtype=like.dtype, pin_memory=True)
 
 
 def _compiler_options() -> dict[str, Any]:

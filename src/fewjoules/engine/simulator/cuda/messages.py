@@ -10,159 +10,35 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fewjoules.arrays import IntArray
+from fewjoules.arrays import Flags, Floats, IntArray
+from fewjoules.codec.compressors import with_values
 from fewjoules.codec.sizes import ESTIMATE_FROM, dense_float32_sizes, dense_qsgd_sizes, float32_sizes
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.codec.values import ZERO_SYMBOL
-from fewjoules.engine.algorithm.client import Floats, compress, take_back
-from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.round import RoundTask
-from fewjoules.engine.algorithm.streams import stream
-from fewjoules.engine.algorithm.uploads import compressor_of, message_bytes, round_values
-from fewjoules.engine.simulator.cuda.compress import qsgd_of_clients
+from fewjoules.engine.algorithm.compressors import COMPRESSORS
+from fewjoules.engine.algorithm.compressors.base import AT_RANDOM, RowMessages
+from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan
+from fewjoules.engine.simulator.cuda.qsgd import qsgd_of_clients
 from fewjoules.errors import DivergedError, InvalidInputError
 
 _SYMBOLS = 256
-Sizes = Callable[[IntArray], IntArray]  # bytes of the messages of some neighbouring clients of a chunk
 
 
-class GpuMessages:
-    """Compresses (clients, parameters) stacks by the options of a run."""
+class Messages:
+    """Compresses (clients, parameters) stacks, with what is worth keeping from round to round."""
 
-    def __init__(self, options: TrainingOptions, encoders: Executor) -> None:
+    def __init__(self, encoders: Executor) -> None:
         """``encoders`` do what is left to the host."""
-        self.options, self._encoders = options, encoders
+        self.encoders = encoders
         self._starts: dict[bytes, torch.Tensor] = {}
 
-    def send(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask) -> Sizes:
-        """Compress the updates of a chunk the fastest way: they become what is sent, ``memories`` what is left."""
-        return self._way(task, updates.shape[1])(updates, memories, task)
+    def send(self, updates: torch.Tensor, residuals: torch.Tensor, plan: RoundPlan, delivered: Flags) -> RowMessages:
+        """Compress the updates of a chunk the fastest way: they become what is sent, ``residuals`` what is left."""
+        rows = RowsInFlight(self, updates, residuals, plan, delivered)
+        on_rows = COMPRESSORS[plan.options.compressor].on_rows
+        return rows.send_one_by_one() if on_rows is None else on_rows(rows)
 
-    def _way(self, task: RoundTask, size: int) -> Callable[..., Sizes]:
-        options = self.options
-        if options.compressor == "qsgd" and size >= ESTIMATE_FROM:
-            return self._quantised
-        if options.compressor == "ternary" or (options.compressor == "top-k" and options.values != "float32"):
-            return self._rounded_top_k
-        if options.values != "float32" or options.compressor not in ("top-k", "none"):
-            return self._one_by_one
-        everything = options.compressor == "none" or bool(np.all(task.kept == size))
-        if everything and size >= ESTIMATE_FROM:
-            return self._everything
-        return self._top_k if options.compressor == "top-k" else self._one_by_one
-
-    def _everything(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask) -> Sizes:
-        """Nothing is left out; the exponents of the values, which the sizes depend on, are counted on the GPU."""
-        updates += memories
-        memories.zero_()
-        self._take_back(updates, memories, task)
-        exponents = (updates.view(torch.int32) >> 23) & (_SYMBOLS - 1)
-        return self._counted(exponents, dense_float32_sizes)
-
-    def _quantised(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask) -> Sizes:
-        """QSGD on the GPU, with the draws of the processor."""
-        size, clients = updates.shape[1], task.participants.tolist()
-        draws = np.empty(updates.shape)
-
-        def draw(row: int) -> None:
-            stream(self.options.seed, "compressor", task.number, clients[row]).random(size, out=draws[row])
-
-        list(self._encoders.map(draw, range(len(clients))))
-        memories += updates
-        values, signed = qsgd_of_clients(memories, self.options.levels, torch.from_numpy(draws).to(updates.device))
-        memories -= values
-        updates.copy_(values)
-        self._take_back(updates, memories, task)
-        return self._counted(torch.nan_to_num(signed) + ZERO_SYMBOL, dense_qsgd_sizes)  # NaN is refused later
-
-    def _take_back(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask) -> None:
-        lost = ~task.delivered
-        if lost.any() and self.options.error_feedback:
-            rows = torch.from_numpy(np.flatnonzero(lost)).to(updates.device)
-            memories[rows] += updates[rows]
-
-    def _counted(self, symbols: torch.Tensor, sizes_of: Callable[[int, IntArray], IntArray]) -> Sizes:
-        """Sizes from how often each symbol comes in each row of (clients, size)."""
-        symbols = symbols.long()
-        counts = torch.zeros((symbols.shape[0], _SYMBOLS), dtype=torch.int32, device=symbols.device)
-        counts.scatter_add_(1, symbols, torch.ones_like(counts[:1, :1]).expand_as(symbols))
-        (counted,), ready = to_host(counts)
-
-        def sizes(span: IntArray) -> IntArray:
-            ready.synchronize()
-            return sizes_of(symbols.shape[1], counted.numpy()[span])
-
-        return sizes
-
-    def _top_k(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask) -> Sizes:
-        """All rows at once, without a wait."""
-        chosen = self._select(updates, memories, task)
-        self._scatter(updates, memories, chosen.flat, chosen.values, task)
-
-        def sizes(span: IntArray) -> IntArray:
-            positions, values = chosen.on_host()
-            sent = slice(chosen.parts[span[0]].start, chosen.parts[span[-1]].stop)
-            return float32_sizes(updates.shape[1], positions[sent], values[sent], task.kept[span])
-
-        return sizes
-
-    def _rounded_top_k(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask) -> Sizes:
-        """Selected on the GPU; the few chosen values are rounded on the host."""
-        chosen = self._select(updates, memories, task)
-        positions, values = chosen.on_host()
-        seen, rest = np.empty_like(values), np.empty_like(values)
-        known = np.empty(len(chosen.parts), dtype=np.int64)
-        for row, own in enumerate(chosen.parts):
-            client = int(task.participants[row])
-            try:
-                seen[own], rest[own] = round_values(self.options, values[own], client, task.number)
-            except InvalidInputError as error:
-                raise DivergedError(
-                    f"the update of client {client} in round {task.number} cannot be sent: {error}"
-                ) from error
-            sent = SparseUpdate.trusted(updates.shape[1], positions[own], seen[own])
-            known[row] = message_bytes(self.options, sent, rest[own], client, task.number)
-        memories.view(-1)[chosen.flat] = torch.from_numpy(rest).to(updates.device)
-        self._scatter(updates, memories, chosen.flat, torch.from_numpy(seen).to(updates.device), task)
-        return lambda span: known[span]
-
-    def _select(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask) -> "_Chosen":
-        """Top-k of every row; ``memories`` then hold the sums with what was chosen cleared."""
-        from fewjoules.engine.simulator.cuda.topk import rows_with_nan, select_rows
-
-        kept = task.kept
-        positions, values, states = select_rows(updates, memories, kept.tolist(), memories)
-        flat = positions + self._row_starts(kept, updates.shape[1], updates.device)
-        (host_positions, host_values, host_states), ready = to_host(positions, values, states)
-
-        def on_host() -> tuple[IntArray, Floats]:
-            ready.synchronize()
-            for row in rows_with_nan(host_states):
-                client = task.participants[row]
-                raise DivergedError(f"training diverged: the update of client {client} in round {task.number} is NaN")
-            return host_positions.numpy(), host_values.numpy()
-
-        ends = np.cumsum(kept).tolist()
-        parts = [slice(end - int(k), end) for end, k in zip(ends, kept, strict=True)]
-        return _Chosen(flat, values, parts, on_host)
-
-    def _scatter(
-        self,
-        updates: torch.Tensor,
-        memories: torch.Tensor,
-        flat: torch.Tensor,
-        values: torch.Tensor,
-        task: RoundTask,
-    ) -> None:
-        """``updates`` becomes what was sent, dense; what was lost goes back to the memories."""
-        updates.zero_()
-        updates.view(-1)[flat] = values
-        lost = np.repeat(~task.delivered, task.kept)
-        if lost.any() and self.options.error_feedback:
-            taken_back = torch.from_numpy(np.flatnonzero(lost)).to(updates.device)
-            memories.view(-1)[flat[taken_back]] += values[taken_back]
-
-    def _row_starts(self, kept: IntArray, size: int, device: torch.device) -> torch.Tensor:
+    def row_starts(self, kept: IntArray, size: int, device: torch.device) -> torch.Tensor:
         """The flat position at which the row of each kept entry starts."""
         key = kept.tobytes()
         if key not in self._starts:
@@ -170,29 +46,182 @@ class GpuMessages:
             self._starts = {key: torch.from_numpy(starts).to(device)}
         return self._starts[key]
 
-    def _one_by_one(self, updates: torch.Tensor, memories: torch.Tensor, task: RoundTask) -> Sizes:
-        """The compressors of the processor, each client in a thread."""
-        computed, kept_back = updates.cpu().numpy(), memories.cpu().numpy()
 
-        def send(row: int) -> int:
-            client, k = int(task.participants[row]), int(task.kept[row])
-            compressor = compressor_of(self.options, k, client, task.number)
+@dataclass(frozen=True, slots=True)
+class RowsInFlight:
+    """Updates and residuals of the clients of a chunk, and the ways in which a compressor may send them."""
+
+    messages: Messages
+    updates: torch.Tensor
+    residuals: torch.Tensor
+    plan: RoundPlan
+    delivered: Flags
+
+    @property
+    def size(self) -> int:
+        """Parameters of the model."""
+        return self.updates.shape[1]
+
+    @property
+    def values(self) -> str:
+        """The kind of values on the wire."""
+        return COMPRESSORS[self.plan.options.compressor].kind or self.plan.options.values
+
+    @property
+    def keep_everything(self) -> bool:
+        """Whether every entry of every client is sent."""
+        return bool(np.all(self.plan.kept == self.size))
+
+    def send_everything(self) -> RowMessages:
+        """Leave nothing out; the exponents of the values, which the sizes depend on, are counted on the GPU."""
+        if self.size < ESTIMATE_FROM:
+            return self.send_one_by_one()
+        self.updates.add_(self.residuals)
+        self.residuals.zero_()
+        self._take_back()
+        exponents = (self.updates.view(torch.int32) >> 23) & (_SYMBOLS - 1)
+        return self._counted(exponents, dense_float32_sizes)
+
+    def send_quantised(self) -> RowMessages:
+        """QSGD on the GPU, with the draws of the processor."""
+        if self.size < ESTIMATE_FROM:
+            return self.send_one_by_one()
+        draws = np.empty(self.updates.shape)
+        orders = [self.plan.order(row) for row in range(draws.shape[0])]
+
+        def draw(row: int) -> None:
+            orders[row].draws().random(self.size, out=draws[row])
+
+        list(self.messages.encoders.map(draw, range(draws.shape[0])))
+        self.residuals.add_(self.updates)
+        chances = torch.from_numpy(draws).to(self.updates.device)
+        values, signed = qsgd_of_clients(self.residuals, self.plan.options.levels, chances)
+        self.residuals.sub_(values)
+        self.updates.copy_(values)
+        self._take_back()
+        return self._counted(torch.nan_to_num(signed) + ZERO_SYMBOL, dense_qsgd_sizes)  # NaN is refused later
+
+    def send_top_k(self) -> RowMessages:
+        """The k largest of all rows at once; values that are not float32 are rounded on the host."""
+        return self._float32_top_k() if self.values == "float32" else self._rounded_top_k()
+
+    def send_one_by_one(self) -> RowMessages:
+        """The compressor of the processor, each client in a thread."""
+        computed, kept_back = self.updates.cpu().numpy(), self.residuals.cpu().numpy()
+        compressor = COMPRESSORS[self.plan.options.compressor]
+
+        def send(row: int) -> tuple[int, int]:
+            order = self.plan.order(row)
             try:
-                sent, left = compress(computed[row], np.zeros_like(computed[row]), kept_back[row], compressor)
+                sent, left = compressor.send(computed[row].copy(), kept_back[row].copy(), order)
             except InvalidInputError as error:
-                raise DivergedError(
-                    f"the update of client {client} in round {task.number} cannot be sent: {error}"
-                ) from error
-            size = message_bytes(self.options, sent, left[sent.positions], client, task.number)
-            if not task.delivered[row]:
-                take_back(sent, left)
+                raise self._cannot_be_sent(row, error) from error
+            size = compressor.message_bytes(sent, left[sent.positions], order)
+            if not self.delivered[row]:
+                left[sent.positions] += sent.values
             computed[row], kept_back[row] = sent.to_dense(), left
-            return size
+            return sent.count, size
 
-        known = np.array(list(self._encoders.map(send, range(computed.shape[0]))))
-        memories.copy_(torch.from_numpy(kept_back))
-        updates.copy_(torch.from_numpy(computed))
-        return lambda span: known[span]
+        known = np.array(list(self.messages.encoders.map(send, range(computed.shape[0]))), dtype=np.int64)
+        self.residuals.copy_(torch.from_numpy(kept_back))
+        self.updates.copy_(torch.from_numpy(computed))
+        return RowMessages(known[:, 0], lambda span: known[span, 1])
+
+    def _float32_top_k(self) -> RowMessages:
+        """Select, send and size without a wait."""
+        chosen = self._select()
+        self._scatter(chosen.flat, chosen.values)
+        kept = self.plan.kept
+
+        def sizes(span: IntArray) -> IntArray:
+            positions, values = chosen.on_host()
+            sent = slice(chosen.parts[span[0]].start, chosen.parts[span[-1]].stop)
+            return float32_sizes(self.size, positions[sent], values[sent], kept[span])
+
+        return RowMessages(kept, sizes, counted_by_host=True)
+
+    def _rounded_top_k(self) -> RowMessages:
+        """Select on the GPU; round the few chosen values on the host."""
+        chosen = self._select()
+        positions, values = chosen.on_host()
+        seen, rest = np.empty_like(values), np.empty_like(values)
+        known = np.empty(len(chosen.parts), dtype=np.int64)
+        compressor = COMPRESSORS[self.plan.options.compressor]
+        for row, own in enumerate(chosen.parts):
+            order = self.plan.order(row)
+            try:
+                seen[own], rest[own] = round_values(values[own], self.values, order)
+            except InvalidInputError as error:
+                raise self._cannot_be_sent(row, error) from error
+            sent = SparseUpdate.trusted(self.size, positions[own], seen[own])
+            known[row] = compressor.message_bytes(sent, rest[own], order)
+        device = self.updates.device
+        self.residuals.view(-1)[chosen.flat] = torch.from_numpy(rest).to(device)
+        self._scatter(chosen.flat, torch.from_numpy(seen).to(device))
+        return RowMessages(self.plan.kept, lambda span: known[span])
+
+    def _select(self) -> "_Chosen":
+        """Top-k of every row; ``residuals`` then hold the sums with what was chosen cleared."""
+        from fewjoules.engine.simulator.cuda.topk import rows_with_nan, select_rows
+
+        kept = self.plan.kept
+        positions, values, states = select_rows(self.updates, self.residuals, kept.tolist(), self.residuals)
+        flat = positions + self.messages.row_starts(kept, self.size, self.updates.device)
+        (host_positions, host_values, host_states), ready = to_host(positions, values, states)
+
+        def on_host() -> tuple[IntArray, Floats]:
+            ready.synchronize()
+            for row in rows_with_nan(host_states):
+                client = self.plan.participants[row]
+                raise DivergedError(
+                    f"training diverged: the update of client {client} in round {self.plan.number} is NaN"
+                )
+            return host_positions.numpy(), host_values.numpy()
+
+        ends = np.cumsum(kept).tolist()
+        parts = [slice(end - int(k), end) for end, k in zip(ends, kept, strict=True)]
+        return _Chosen(flat, values, parts, on_host)
+
+    def _scatter(self, flat: torch.Tensor, values: torch.Tensor) -> None:
+        """``updates`` becomes what was sent, dense; what was lost goes back to the residuals."""
+        self.updates.zero_()
+        self.updates.view(-1)[flat] = values
+        lost = np.repeat(~self.delivered, self.plan.kept)
+        if lost.any() and self.plan.options.error_feedback:
+            taken_back = torch.from_numpy(np.flatnonzero(lost)).to(self.updates.device)
+            self.residuals.view(-1)[flat[taken_back]] += values[taken_back]
+
+    def _take_back(self) -> None:
+        """Lost rows of ``updates`` go back to the residuals."""
+        lost = ~self.delivered
+        if lost.any() and self.plan.options.error_feedback:
+            rows = torch.from_numpy(np.flatnonzero(lost)).to(self.updates.device)
+            self.residuals[rows] += self.updates[rows]
+
+    def _counted(self, symbols: torch.Tensor, sizes_of: Callable[[int, IntArray], IntArray]) -> RowMessages:
+        """Sizes of messages with every entry, from how often each symbol comes in each row."""
+        symbols = symbols.long()
+        counts = torch.zeros((symbols.shape[0], _SYMBOLS), dtype=torch.int32, device=symbols.device)
+        counts.scatter_add_(1, symbols, torch.ones_like(counts[:1, :1]).expand_as(symbols))
+        (counted,), ready = to_host(counts)
+
+        def sizes(span: IntArray) -> IntArray:
+            ready.synchronize()
+            return sizes_of(self.size, counted.numpy()[span])
+
+        return RowMessages(np.full(symbols.shape[0], self.size), sizes, counted_by_host=True)
+
+    def _cannot_be_sent(self, row: int, error: InvalidInputError) -> DivergedError:
+        client = int(self.plan.participants[row])
+        return DivergedError(f"the update of client {client} in round {self.plan.number} cannot be sent: {error}")
+
+
+def round_values(values: Floats, kind: str, order: ClientOrder) -> tuple[Floats, Floats]:
+    """What the server sees of the values that a client chose to send, and what rounding leaves of each."""
+    chosen = SparseUpdate.trusted(values.size, np.arange(values.size), values)
+    draws = order.draws(1) if AT_RANDOM[kind] else None
+    sent, left = with_values(chosen, np.zeros_like(values), kind, levels=order.levels, rng=draws)
+    return sent.values, left
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,36 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from fewjoules.errors import InvalidInputError, require_number
+
+DataDir = Annotated[
+    Optional[str],  # noqa: UP045 - typer reads the annotation at run time
+    typer.Option(metavar="DIR", help="Folder with the data files; otherwise $FEWJOULES_DATA or the user's cache."),
+]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to train; auto takes a GPU if there is one.")]
+CheckpointSeconds = Annotated[float, typer.Option(help="A killed run loses at most about this many seconds of work.")]
+Plots = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(metavar="png|pdf|svg", help="Also save each figure of the page as a file."),
+]
+
+
+def absolute(data_dir: str | None) -> str | None:
+    """A folder that a resumed run finds from anywhere."""
+    return None if data_dir is None else str(Path(data_dir).resolve())
+
+
+def stored_device(device: str, settings: dict[str, Any]) -> str:
+    """The kind of device that the run began on, unless another is asked for."""
+    return str(settings["device"]) if device == "auto" else device
+
+
+def require_options(plots: str | None, checkpoint_seconds: float) -> None:
+    """Refuse an unknown format of figures or an invalid checkpoint interval."""
+    require_number("--checkpoint-seconds", checkpoint_seconds, low=0.0)
+    if plots not in (None, "png", "pdf", "svg"):
+        raise InvalidInputError(f"--plots must be png, pdf or svg, got {plots!r}")

@@ -1,0 +1,11 @@
+"""Compressors, one a module: every module here that has a ``COMPRESSOR`` is known by that compressor's name."""
+
+import importlib
+import pkgutil
+
+from fewjoules.engine.algorithm.compressors.base import Compressor
+
+_MODULES = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+COMPRESSORS: dict[str, Compressor] = {
+    module.COMPRESSOR.name: module.COMPRESSOR for module in _MODULES if hasattr(module, "COMPRESSOR")
+}

@@ -1,0 +1,24 @@
+"""QSGD [ALISTARH17] of all entries, divided by 1 + omega so that error feedback converges."""
+
+from typing import TYPE_CHECKING, Any
+
+from fewjoules.arrays import Floats
+from fewjoules.engine.algorithm.compressors.base import Compressor, RowMessages, Sent
+
+if TYPE_CHECKING:
+    from fewjoules.engine.algorithm.round import ClientOrder
+
+
+def choose(update: Floats, residual: Floats, order: "ClientOrder") -> Sent:
+    """Every entry, rounded at random to one of ``levels`` levels."""
+    from fewjoules.codec.compressors import qsgd
+
+    return qsgd(update, residual, order.levels, order.draws())
+
+
+def on_rows(rows: Any) -> RowMessages:
+    """All rows at once, with the draws of the processor."""
+    return rows.send_quantised()
+
+
+COMPRESSOR = Compressor(name="qsgd", choose=choose, kind="qsgd", rounds_itself=True, dense=True, on_rows=on_rows)

@@ -1,0 +1,19 @@
+"""k entries at random, not scaled up: unscaled, error feedback converges [STICH18]."""
+
+from typing import TYPE_CHECKING
+
+from fewjoules.arrays import Floats
+from fewjoules.engine.algorithm.compressors.base import Compressor, Sent
+
+if TYPE_CHECKING:
+    from fewjoules.engine.algorithm.round import ClientOrder
+
+
+def choose(update: Floats, residual: Floats, order: "ClientOrder") -> Sent:
+    """Any k entries, each set equally likely."""
+    from fewjoules.codec.compressors import random_k
+
+    return random_k(update, residual, order.k, order.draws())
+
+
+COMPRESSOR = Compressor(name="random-k", choose=choose)

@@ -1,0 +1,6 @@
+"""Sparse ternary compression [SATTLER19]: the k largest, each as the mean of their magnitudes with its sign."""
+
+from fewjoules.engine.algorithm.compressors import top_k
+from fewjoules.engine.algorithm.compressors.base import Compressor
+
+COMPRESSOR = Compressor(name="ternary", choose=top_k.choose, kind="ternary", on_rows=top_k.on_rows)

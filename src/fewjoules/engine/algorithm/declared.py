@@ -1,0 +1,114 @@
+"""What an option may be. Each option is declared once; the Python API and the scenario file are both held to it."""
+
+import math
+from collections.abc import Mapping, Set
+from dataclasses import MISSING, dataclass, field
+from typing import Any, Protocol
+
+from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number
+
+
+class Check(Protocol):
+    """Refuses values that an option cannot have."""
+
+    def require(self, name: str, value: Any) -> None:
+        """Raise an ``InvalidInputError`` that names the option, what it may be and what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A finite number from ``low`` to ``high``; ``above`` and ``below`` leave out the ends."""
+
+    low: float = 0.0
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+
+    def require(self, name: str, value: Any) -> None:
+        """Check type and range."""
+        require_number(name, value, low=self.low, high=self.high, above=self.above)
+        if self.below and value == self.high:
+            raise InvalidInputError(f"{name} must be at least {self.low:g} and below {self.high:g}, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number from ``low`` to ``high``."""
+
+    low: int
+    high: int
+
+    def require(self, name: str, value: Any) -> None:
+        """Check type and range."""
+        require_integer(name, value, low=self.low, high=self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some names."""
+
+    names: tuple[str, ...]
+
+    def require(self, name: str, value: Any) -> None:
+        """Check membership."""
+        if value not in self.names:
+            raise InvalidInputError(f"{name} must be one of {', '.join(self.names)}, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    def require(self, name: str, value: Any) -> None:
+        """Check the type."""
+        if not isinstance(value, bool):
+            raise InvalidInputError(f"{name} must be true or false, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """A list of rounds."""
+
+    high: int
+
+    def require(self, name: str, value: Any) -> None:
+        """Check every entry."""
+        if not isinstance(value, list | tuple):
+            raise InvalidInputError(f"{name} must be a list of rounds, got {value!r}")
+        for number in value:
+            require_integer(name, number, low=1, high=self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsities:
+    """One sparsity of at least 1 for each client."""
+
+    def require(self, name: str, value: Any) -> None:
+        """Check every entry."""
+        require_array(name, value, low=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LostUploads:
+    """Clients whose upload is lost, by round."""
+
+    high: int
+
+    def require(self, name: str, value: Any) -> None:
+        """Check the shape; who the clients are is checked where their number is known."""
+        if not isinstance(value, Mapping):
+            raise InvalidInputError(f"{name} must be a mapping of rounds to sets of clients, got {value!r}")
+        for number, devices in value.items():
+            if not isinstance(devices, Set | list | tuple):
+                raise InvalidInputError(f"{name}[{number!r}] must be a set of clients, got {devices!r}")
+            require_integer(f"{name}: the round", number, low=1, high=self.high)
+
+
+def option(check: Check, default: Any = MISSING, *, factory: Any = MISSING, optional: bool = False) -> Any:
+    """A dataclass field with its check; with ``optional`` the value may also be None, which is then the default."""
+    metadata = {"check": check, "optional": optional}
+    if optional and default is MISSING and factory is MISSING:
+        default = None
+    if factory is not MISSING:
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)

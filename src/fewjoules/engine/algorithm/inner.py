@@ -1,0 +1,142 @@
+"""Line 6 of Algorithm 1: one local step, by SGD, with momentum, or by AdamW [LOSHCHILOV19].
+
+With gradient g (clipped, and with weight decay added where it is not AdamW's), step size eta, t steps taken so far:
+
+    sgd       w <- w - eta g
+    momentum  v <- mu v + g                   w <- w - eta v
+    adamw     v <- mu v + (1 - mu) g          w <- w - eta decay w
+              s <- beta2 s + (1 - beta2) g^2  w <- w - eta (v / (1 - mu^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)
+
+Tensors may have a leading axis of clients. ``step_in_place`` is for a processor; ``traced_step`` gives new tensors, so
+that a GPU can record it, with the step size a tensor. The contract of the backends holds the two together.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fewjoules.engine.algorithm.options import TrainingOptions
+
+_CLIP_EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_
+
+
+@dataclass(frozen=True, slots=True)
+class InnerRule:
+    """What of the options decides a local step."""
+
+    kind: str
+    momentum: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    clip: float | None
+
+    @classmethod
+    def of(cls, options: TrainingOptions) -> "InnerRule":
+        """The rule of a run."""
+        assert options.inner is not None
+        assert options.momentum is not None
+        return cls(
+            kind=options.inner,
+            momentum=options.momentum,
+            beta2=options.adam_beta2,
+            epsilon=options.adam_epsilon,
+            weight_decay=options.weight_decay,
+            clip=options.gradient_clip,
+        )
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """What the rule keeps from step to step."""
+        return {"sgd": (), "momentum": ("velocity",), "adamw": ("velocity", "squares")}[self.kind]
+
+
+@dataclass(slots=True)
+class Moments:
+    """Moments of each parameter tensor, and how many steps each client has taken: a number or (clients,)."""
+
+    velocity: list[torch.Tensor] = field(default_factory=list)
+    squares: list[torch.Tensor] = field(default_factory=list)
+    steps: Any = 0
+
+
+def step_in_place(
+    weights: list[torch.Tensor],
+    gradients: list[torch.Tensor],
+    rate: float,
+    rule: InnerRule,
+    moments: Moments,
+    *,
+    stacked: bool,
+) -> None:
+    """Take one step: ``weights`` and ``moments`` are changed in place."""
+    gradients = _prepared(weights, gradients, rule, stacked)
+    if rule.kind == "adamw":
+        stepped, new = _adamw(weights, gradients, rate, rule, moments)
+        torch._foreach_copy_(weights, stepped)
+        moments.velocity, moments.squares, moments.steps = new.velocity, new.squares, new.steps
+        return
+    if rule.kind == "momentum":
+        torch._foreach_mul_(moments.velocity, rule.momentum)
+        torch._foreach_add_(moments.velocity, gradients)
+        gradients = moments.velocity
+    torch._foreach_add_(weights, gradients, alpha=-rate)
+
+
+def traced_step(
+    weights: list[torch.Tensor], gradients: list[torch.Tensor], rate: Any, rule: InnerRule, moments: Moments
+) -> tuple[list[torch.Tensor], Moments]:
+    """The same for a stack of clients in plain arithmetic: new weights and moments."""
+    gradients = _prepared(weights, gradients, rule, True)
+    if rule.kind == "adamw":
+        return _adamw(weights, gradients, rate, rule, moments)
+    if rule.kind == "momentum":
+        gradients = [rule.momentum * v + g for v, g in zip(moments.velocity, gradients, strict=True)]
+        moments = Moments(velocity=gradients)
+    return [w - rate * g for w, g in zip(weights, gradients, strict=True)], moments
+
+
+def _prepared(
+    weights: list[torch.Tensor], gradients: list[torch.Tensor], rule: InnerRule, stacked: bool
+) -> list[torch.Tensor]:
+    """Gradients after clipping and weight decay."""
+    if rule.clip is not None:
+        axes = [list(range(1 if stacked else 0, g.ndim)) for g in gradients]
+        squares = [g.square().sum(own) if own else g.square() for g, own in zip(gradients, axes, strict=True)]
+        norms = torch.stack(squares).sum(0).sqrt()
+        scale = (rule.clip / (norms + _CLIP_EPSILON)).clamp(max=1.0)
+        gradients = [g * _along(scale, g) for g in gradients]
+    if rule.weight_decay and rule.kind != "adamw":
+        gradients = [g + rule.weight_decay * w for g, w in zip(gradients, weights, strict=True)]
+    return gradients
+
+
+def _adamw(
+    weights: list[torch.Tensor], gradients: list[torch.Tensor], rate: Any, rule: InnerRule, moments: Moments
+) -> tuple[list[torch.Tensor], Moments]:
+    steps = moments.steps + 1
+    first, second = (_correction(beta, steps) for beta in (rule.momentum, rule.beta2))
+    new_weights, velocity, squares = [], [], []
+    for w, g, v, s in zip(weights, gradients, moments.velocity, moments.squares, strict=True):
+        v = rule.momentum * v + (1.0 - rule.momentum) * g
+        s = rule.beta2 * s + (1.0 - rule.beta2) * g.square()
+        mean, spread = v / _along(first, v), (s / _along(second, s)).sqrt()
+        new_weights.append(w * (1.0 - rate * rule.weight_decay) - rate * mean / (spread + rule.epsilon))
+        velocity.append(v)
+        squares.append(s)
+    return new_weights, Moments(velocity, squares, steps)
+
+
+def _correction(beta: float, steps: Any) -> Any:
+    """1 - beta^t, by which a moment that started at zero is too small after t steps."""
+    if not torch.is_tensor(steps):
+        return 1.0 - beta**steps
+    return (1.0 - torch.pow(beta, steps.double())).float()
+
+
+def _along(factor: Any, tensor: torch.Tensor) -> Any:
+    """A number, or one for each client, in the shape that multiplies a stack."""
+    if not torch.is_tensor(factor) or factor.ndim == 0:
+        return factor
+    return factor.view(-1, *[1] * (tensor.ndim - 1))

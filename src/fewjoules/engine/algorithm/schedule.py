@@ -1,0 +1,26 @@
+"""Step sizes of a run: constant, falling as a cosine or in steps, after a warm-up."""
+
+import numpy as np
+
+from fewjoules.arrays import FloatArray
+from fewjoules.engine.algorithm.options import LARGEST_RATE, TrainingOptions
+
+
+def learning_rates(options: TrainingOptions, number: int) -> FloatArray:
+    """Step sizes of the H local steps of round ``number`` (from 1)."""
+    rates = _scheduled(options, number)
+    if number < options.warmup_rounds:
+        rates = rates * (number / options.warmup_rounds)
+    return rates
+
+
+def _scheduled(options: TrainingOptions, number: int) -> FloatArray:
+    first_step = (number - 1) * options.local_steps
+    if options.schedule == "cosine":
+        steps = np.arange(first_step, first_step + options.local_steps)
+        return options.learning_rate * 0.5 * (1.0 + np.cos(np.pi * steps / (options.rounds * options.local_steps)))
+    rate = options.learning_rate
+    for last in options.decay_rounds:
+        if number > last:
+            rate = min(rate * options.decay_factor, LARGEST_RATE)
+    return np.full(options.local_steps, rate)

@@ -1,0 +1,100 @@
+"""The server's side of a round: lines 20 and 21 of Algorithm 1, and the outer optimiser between them.
+
+    line 20   g = sum_m p_m g_m, p_m = 1/M                  ``mean_update``
+    line 21   w <- w - g                                    ``server_step``
+
+With g the mean update, an outer optimiser takes another step than g (beta is ``outer_momentum``):
+
+    momentum  v <- beta v + g                               w <- w - outer_rate v             [HSU19], [WANG20]
+    nesterov  v <- beta v + g                               w <- w - outer_rate (g + beta v)  [DOUILLARD23]
+    adam      v <- beta v + (1 - beta) g                    w <- w - outer_rate v / (sqrt(s) + epsilon)
+              s <- beta2 s + (1 - beta2) g^2                                                  [REDDI21, algorithm 2]
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fewjoules.arrays import Flags, FloatArray, Floats
+from fewjoules.codec.aggregate import mean_of_updates
+from fewjoules.codec.update import SparseUpdate
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.round import RoundPlan, RoundResult
+from fewjoules.engine.algorithm.state import ServerState
+
+Moments = dict[str, torch.Tensor]
+
+
+def mean_update(sent: Sequence[SparseUpdate], delivered: Flags, parts: FloatArray) -> Floats:
+    """Line 20: the dense sum of p_m g_m; a client whose upload was lost contributes nothing but keeps its p_m."""
+    arrived = [one if here else _nothing(one.size) for one, here in zip(sent, delivered, strict=True)]
+    return mean_of_updates(arrived, weights=parts)
+
+
+def _nothing(size: int) -> SparseUpdate:
+    return SparseUpdate.trusted(size, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+
+
+def mean_buffers(stacked: torch.Tensor, before: torch.Tensor, delivered: Flags, parts: FloatArray) -> torch.Tensor:
+    """The mean of the buffers that arrived, (participants, buffers); those of before if none did."""
+    if not delivered.any() or not before.numel():
+        return before
+    arrived = torch.from_numpy(np.where(delivered, parts, 0.0)).to(stacked.device)
+    return ((arrived / arrived.sum()) @ stacked.double()).float()
+
+
+def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> ServerState:
+    """Line 21: the state after the round; ``state`` itself stays as it is."""
+    step, outer = OUTER[plan.options.outer](result.mean_update, state.outer, plan.options)
+    if plan.options.outer_rate != 1.0:
+        step = plan.options.outer_rate * step
+    accepted, synced = state.accepted.copy(), state.synced.copy()
+    accepted[plan.participants[result.delivered]] = plan.number
+    synced[plan.participants] = plan.number
+    return replace(
+        state,
+        round=plan.number,
+        weights=state.weights - step,
+        buffers=result.buffers,
+        accepted=accepted,
+        synced=synced,
+        broadcast=step,
+        outer=outer,
+    )
+
+
+def _no_moments(update: torch.Tensor, moments: Moments, _options: TrainingOptions) -> tuple[torch.Tensor, Moments]:
+    return update, moments
+
+
+def _momentum(update: torch.Tensor, moments: Moments, options: TrainingOptions) -> tuple[torch.Tensor, Moments]:
+    velocity = _velocity(update, moments, options)
+    return velocity, {"velocity": velocity}
+
+
+def _nesterov(update: torch.Tensor, moments: Moments, options: TrainingOptions) -> tuple[torch.Tensor, Moments]:
+    velocity = _velocity(update, moments, options)
+    return update + options.outer_momentum * velocity, {"velocity": velocity}
+
+
+def _velocity(update: torch.Tensor, moments: Moments, options: TrainingOptions) -> torch.Tensor:
+    before = moments.get("velocity", torch.zeros_like(update))
+    return options.outer_momentum * before + update
+
+
+def _adam(update: torch.Tensor, moments: Moments, options: TrainingOptions) -> tuple[torch.Tensor, Moments]:
+    beta, beta2, epsilon = options.outer_momentum, options.outer_beta2, options.outer_epsilon
+    before = moments or {"velocity": torch.zeros_like(update), "squares": torch.full_like(update, epsilon**2)}
+    velocity = beta * before["velocity"] + (1.0 - beta) * update
+    squares = beta2 * before["squares"] + (1.0 - beta2) * update.square()
+    return velocity / (squares.sqrt() + epsilon), {"velocity": velocity, "squares": squares}
+
+
+OUTER: dict[str, Callable[[torch.Tensor, Moments, TrainingOptions], tuple[torch.Tensor, Moments]]] = {
+    "none": _no_moments,
+    "momentum": _momentum,
+    "nesterov": _nesterov,
+    "adam": _adam,
+}

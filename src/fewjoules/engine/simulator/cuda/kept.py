@@ -1,0 +1,92 @@
+"""What clients keep from round to round on a GPU: rows of a few matrices, made when a client first takes part."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fewjoules.arrays import IntArray
+from fewjoules.engine.algorithm.state import ClientState
+
+Rows = slice | torch.Tensor  # neighbouring rows are a slice, so that they need no copy
+
+
+class KeptRows:
+    """One matrix for each kept vector; rows grow in number with the clients that took part, up to ``clients``."""
+
+    def __init__(self, names: tuple[str, ...], size: int, clients: int, device: torch.device) -> None:
+        """Nothing is allocated before the first client takes part."""
+        self.names, self._clients = names, clients
+        self._matrices = {name: torch.zeros((0, size), device=device) for name in names}
+        self._device, self._size = device, size
+        self._row_of: dict[int, int] = {}
+        self._steps = np.zeros(0, dtype=np.int64)
+
+    def rows(self, clients: IntArray) -> Rows:
+        """The rows of these clients; those that never took part before get new ones."""
+        for client in clients.tolist():
+            self._row_of.setdefault(client, len(self._row_of))
+        self._grow(len(self._row_of))
+        found = np.array([self._row_of[client] for client in clients.tolist()])
+        if np.array_equal(found, np.arange(found[0], found[0] + found.size)):
+            return slice(int(found[0]), int(found[0]) + found.size)
+        return torch.from_numpy(found).to(self._device)
+
+    def take(self, name: str, rows: Rows) -> torch.Tensor:
+        """Rows of a matrix: a view of neighbours, else a copy."""
+        return self._matrices[name][rows]
+
+    def put(self, name: str, rows: Rows, values: torch.Tensor) -> None:
+        """Write rows; a view that was changed in place needs no copy."""
+        target = self._matrices[name]
+        if not isinstance(rows, slice) or target[rows].data_ptr() != values.data_ptr():
+            target[rows] = values
+
+    def steps(self, rows: Rows) -> IntArray:
+        """Local steps that these clients have taken."""
+        return self._steps[_on_host(rows)]
+
+    def count_steps(self, rows: Rows, taken: int) -> None:
+        """Add the steps of a round."""
+        self._steps[_on_host(rows)] += taken
+
+    def client(self, number: int) -> ClientState | None:
+        """What one client keeps."""
+        row = self._row_of.get(number)
+        if row is None:
+            return None
+        vectors: dict[str, Any] = {name: matrix[row].cpu().numpy() for name, matrix in self._matrices.items()}
+        return ClientState(**vectors, steps=int(self._steps[row]))
+
+    def save(self) -> dict[str, torch.Tensor]:
+        """Rows of all clients that took part, in the order of their numbers."""
+        clients = sorted(self._row_of)
+        rows = torch.tensor([self._row_of[client] for client in clients], dtype=torch.int64)
+        tensors = {"numbers": torch.tensor(clients, dtype=torch.int64), "steps": torch.from_numpy(self._steps)[rows]}
+        if clients:
+            tensors |= {name: matrix[rows.to(self._device)] for name, matrix in self._matrices.items()}
+        return tensors
+
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take up what ``save`` gave."""
+        clients = tensors["numbers"].tolist()
+        self._row_of = {client: row for row, client in enumerate(clients)}
+        self._steps = tensors["steps"].cpu().numpy().copy()
+        for name in self.names:
+            empty = torch.zeros((0, self._size), device=self._device)
+            self._matrices[name] = tensors[name].to(self._device) if clients else empty
+
+    def _grow(self, needed: int) -> None:
+        have = self._steps.size
+        if needed <= have:
+            return
+        capacity = min(self._clients, max(needed, 2 * have))
+        self._steps = np.concatenate([self._steps, np.zeros(capacity - have, dtype=np.int64)])
+        for name, matrix in self._matrices.items():
+            more = torch.zeros((capacity - have, self._size), device=self._device)
+            self._matrices[name] = torch.cat([matrix, more]) if have else more
+
+
+def _on_host(rows: Rows) -> Any:
+    return rows if isinstance(rows, slice) else rows.cpu().numpy()

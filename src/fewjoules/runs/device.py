@@ -1,0 +1,19 @@
+"""Where a run is trained."""
+
+import torch
+
+from fewjoules.errors import InvalidInputError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name; "auto" is a GPU where there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise InvalidInputError(f"device must be auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidInputError("device = 'cuda' needs a GPU that PyTorch can use, got none")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def device_name(device: torch.device) -> str:
+    """The processor or the name of the GPU."""
+    return "cpu" if device.type == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"

@@ -1,0 +1,11 @@
+"""The files of a run folder: their names and versions. docs/ledger.md describes each."""
+
+from fewjoules.files import PARTIAL_SUFFIX
+
+RUN_VERSION = 1
+SETTINGS_VERSION = 1
+CHECKPOINT, PLAN, SCENARIO, RUN = "checkpoint.safetensors", "plan.json", "scenario.toml", "run.json"
+SETTINGS = "settings.json"  # how the command was called; a folder with it can be resumed
+MODEL, PAGE, COMPARISON = "model.safetensors", "page.html", "comparison.json"
+LEDGER_TABLE, METRICS_TABLE = "ledger.parquet", "metrics.parquet"
+BEGUN = f".begun{PARTIAL_SUFFIX}"  # its first files are being written

@@ -1,0 +1,108 @@
+"""The one way in which a task is trained: by ``train``, ``compare``, ``fewjoules.train`` and whoever else trains."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.models.loss import Loss
+from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.simulator.loop import Report, TrainingLoop
+from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.errors import DivergedError
+from fewjoules.ledger.log import RowLog
+from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.physics.fleet import Fleet
+
+if TYPE_CHECKING:
+    from fewjoules.engine.simulator.cuda.backend import Graphs
+
+DIVERGED = "diverged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is to be learned: a model, the clients' data, a loss, and what the clients' devices spend."""
+
+    model: nn.Module
+    federation: Federation
+    test: Samples | None
+    loss: Loss
+    fleet: Fleet | None
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training that has ended: its loop, with state, logs and totals, and why it ended."""
+
+    loop: TrainingLoop
+    reason: str
+
+    @property
+    def simulator(self) -> Simulator:
+        """Closed, but its state is there."""
+        return self.loop.simulator
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were trained."""
+        return self.simulator.state.round
+
+    def trained_model(self, model: nn.Module) -> nn.Module:
+        """A copy of the model with the global weights and buffers, on the processor, in evaluation mode."""
+        result = copy.deepcopy(model).cpu()
+        self.simulator.parameters.load(result, self.simulator.state.weights)
+        self.simulator.buffers.load(result, self.simulator.state.buffers)
+        return result.eval()
+
+
+def in_memory(simulator: Simulator) -> TrainingLoop:
+    """A loop from the first round on that leaves nothing on disk."""
+    return TrainingLoop(simulator, RowLog(None, LEDGER), RowLog(None, METRICS))
+
+
+def continued(before: Training) -> Callable[[Simulator], TrainingLoop]:
+    """A loop that goes on where another training ended, perhaps with other options."""
+
+    def opened(simulator: Simulator) -> TrainingLoop:
+        simulator.state = before.simulator.state
+        simulator.backend.restore(before.simulator.backend.save())
+        before.loop.simulator, before.loop.reason = simulator, None
+        return before.loop
+
+    return opened
+
+
+def train_task(
+    task: Task,
+    options: TrainingOptions,
+    *,
+    opened: Callable[[Simulator], TrainingLoop] = in_memory,
+    on_round: Callable[[Report], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    graphs: "Graphs | None" = None,
+    keep_diverged: bool = False,
+) -> Training:
+    """Train until there is a reason to stop.
+
+    ``opened`` makes the loop, new or resumed, once everything was checked. With ``keep_diverged`` a training that
+    diverges ends with that reason instead of an error.
+    """
+    simulator = Simulator(task.model, task.federation, options, loss=task.loss, fleet=task.fleet, graphs=graphs)
+    try:
+        evaluator = None if task.test is None else simulator.evaluator(task.model, task.loss, task.test)
+        loop = opened(simulator)
+        loop.evaluator = evaluator
+        loop.on_round = on_round or loop.on_round
+        loop.should_stop = should_stop or loop.should_stop
+        try:
+            return Training(loop, loop.run())
+        except DivergedError:
+            if not keep_diverged:
+                raise
+            return Training(loop, DIVERGED)
+    finally:
+        simulator.close()

@@ -1,0 +1,269 @@
+"""The contract of all backends: what they deliver and what their clients keep are those of the pure functions.
+
+Every backend runs the same rounds from the same server states. The GPU's own code is also run here on the processor,
+with its kernels and graphs replaced by their twins; on a real GPU the same cases are marked ``gpu``.
+"""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fewjoules.codec.select import top_k_with_feedback
+from fewjoules.engine.algorithm.compressors import COMPRESSORS
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.server import server_step
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.cuda import backend as cuda_backend
+from fewjoules.engine.simulator.cuda import graph as cuda_graph
+from fewjoules.engine.simulator.cuda import messages as cuda_messages
+from tests.engine.contract import PlainBackend
+from tests.engine.simulators import federation_of, simulator_of
+from tests.reference.training import made_up_clients
+
+SIZES, FEATURES, CLASSES, ROUNDS = [9, 17, 30, 12, 21], 12, 5, 4
+CLIENTS = made_up_clients(SIZES, FEATURES, CLASSES, 3)
+BASE = {"local_steps": 2, "sparsity": [1.0, 3.0, 7.0, 20.0, 60.0], "rounds": ROUNDS, "learning_rate": 0.1}
+BASE |= {"batch_size": 6, "seed": 11}
+CASES = {
+    "plain": {},
+    "one local step": {"local_steps": 1},
+    "growing batches": {"batch_growth": 1.2},
+    "all data": {"batch_size": None},
+    "lost uploads": {"failure_probability": 0.4, "failures": {2: {0}}},
+    "sampling": {"participation": 0.6},
+    "sampling and lost uploads": {"participation": 0.6, "failure_probability": 0.4, "weighting": "samples"},
+    "no feedback": {"error_feedback": False, "failure_probability": 0.4},
+    "decaying residuals": {"residual_decay": 0.8, "failure_probability": 0.4},
+    "momentum reset": {"inner": "momentum", "momentum": 0.7},
+    "momentum kept": {"inner": "momentum", "momentum_state": "kept", "participation": 0.6},
+    "momentum cleared": {"inner": "momentum", "momentum_state": "cleared", "failure_probability": 0.4},
+    "adamw": {"inner": "adamw", "learning_rate": 0.02, "weight_decay": 0.1, "participation": 0.6},
+    "adamw reset": {"inner": "adamw", "momentum_state": "reset", "learning_rate": 0.02},
+    "weight decay": {"weight_decay": 0.1},
+    "clipped": {"gradient_clip": 0.3, "inner": "momentum"},
+    "outer momentum": {"outer": "momentum", "outer_rate": 0.5},
+    "outer nesterov": {"outer": "nesterov", "outer_rate": 0.7},
+    "outer adam": {"outer": "adam", "outer_rate": 0.02},
+    "warm-up and cosine": {"warmup_rounds": 3, "schedule": "cosine"},
+    "charged downlink": {"downlink": "charged"},
+    **{f"compressor {name}": {"compressor": name, "failure_probability": 0.4} for name in COMPRESSORS},
+    **{
+        f"values {kind}": {"values": kind, "failure_probability": 0.4, "participation": 0.6}
+        for kind in ("float16", "bfloat16", "int8", "qsgd", "two-bit")
+    },
+    "random entries of few values": {"compressor": "random-k", "values": "qsgd"},
+    "everything": {
+        "participation": 0.6,
+        "failure_probability": 0.3,
+        "batch_growth": 1.1,
+        "inner": "momentum",
+        "momentum_state": "cleared",
+        "residual_decay": 0.9,
+        "outer": "nesterov",
+        "outer_rate": 0.7,
+        "values": "int8",
+        "gradient_clip": 1.0,
+        "weight_decay": 0.01,
+        "schedule": "step",
+        "decay_rounds": (2,),
+        "weighting": "samples",
+    },
+}
+
+
+def network(norm=False):
+    layers = [nn.Linear(FEATURES, 16), *([nn.BatchNorm1d(16)] if norm else []), nn.Tanh(), nn.Linear(16, CLASSES)]
+    module = nn.Sequential(*layers)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=0.4, generator=generator)
+    return module
+
+
+class Here:
+    """An event of a GPU that has always happened."""
+
+    def synchronize(self):
+        pass
+
+    def record(self):
+        pass
+
+
+class Replayed:
+    """A recorded graph that is run again instead."""
+
+    def __init__(self, steps):
+        self.replay = steps
+
+
+def select_rows(updates, residuals, counts, left):
+    rows = zip(updates.numpy(), residuals.numpy(), counts, left.numpy(), strict=True)
+    sent = [top_k_with_feedback(update, residual, k, out=rest)[0] for update, residual, k, rest in rows]
+    positions, values = (np.concatenate([getattr(one, name) for one in sent]) for name in ("positions", "values"))
+    return torch.from_numpy(positions), torch.from_numpy(values), torch.zeros(len(counts))
+
+
+@pytest.fixture
+def without_gpu(monkeypatch):
+    """The GPU's backend on the processor: twins stand in for selection kernels, graphs and events."""
+    twins = types.ModuleType("fewjoules.engine.simulator.cuda.topk")
+    twins.select_rows, twins.rows_with_nan, twins.forget_selections = select_rows, lambda _: [], lambda: None
+    monkeypatch.setitem(sys.modules, "fewjoules.engine.simulator.cuda.topk", twins)
+    for module in (cuda_backend, cuda_messages):
+        monkeypatch.setattr(module, "to_host", lambda *tensors: ([tensor.clone() for tensor in tensors], Here()))
+    monkeypatch.setattr(cuda_graph, "pinned_zeros", torch.zeros_like)
+    monkeypatch.setattr(torch.cuda, "Event", Here)
+    monkeypatch.setattr(cuda_graph.RecordedSteps, "_recorded", lambda self: Replayed(self._all_steps))
+
+
+def on_processor(module, options, chunk):
+    return simulator_of(module, CLIENTS, options, chunk=chunk, threads=2)
+
+
+def on_gpu_stood_in(module, options, chunk):
+    simulator = on_processor(module, options, chunk)
+    simulator.backend = cuda_backend.CudaBackend(
+        module, cross_entropy, simulator.federation, simulator.options, simulator.execution, compiled=False
+    )
+    return simulator
+
+
+def on_gpu(module, options, chunk):
+    return simulator_of(module, CLIENTS, options, device="cuda", chunk=chunk, compiled=False)
+
+
+BACKENDS = [
+    pytest.param(on_processor, 1, id="processor, one by one"),
+    pytest.param(on_processor, 2, id="processor, two at a time"),
+    pytest.param(on_gpu_stood_in, 5, id="GPU stood in for"),
+    pytest.param(on_gpu_stood_in, 2, id="GPU stood in for, two at a time"),
+    pytest.param(on_gpu, 5, id="GPU", marks=pytest.mark.gpu),
+    pytest.param(on_gpu, 2, id="GPU, two at a time", marks=pytest.mark.gpu),
+]
+
+
+def rounds_of(start, chunk, given, norm=False, before_round=lambda simulator: None):
+    """Plan, expected and found result, and both backends, after each round; the server goes on by the expected one."""
+    module, options = network(norm), BASE | given
+    simulator = start(module, options, chunk)
+    plain = PlainBackend(module, CLIENTS, simulator.options)
+    device = simulator.state.weights.device
+    state = simulator.state
+    try:
+        for number in range(1, ROUNDS + 1):
+            before_round(simulator)
+            plan = simulator._plan(number)
+            here = to_device(state, torch.device("cpu"))
+            expected = plain.run(here, plan, lambda: None)
+            found = simulator.backend.run(to_device(state, device), plan, lambda: None)
+            yield plan, expected, found, plain, simulator.backend
+            state = server_step(here, plan, expected)
+            simulator.state = to_device(state, device)
+    finally:
+        simulator.close()
+
+
+def to_device(state, device):
+    from dataclasses import replace
+
+    moved = {name: getattr(state, name).to(device) for name in ("weights", "buffers", "broadcast")}
+    return replace(state, **moved, outer={name: tensor.to(device) for name, tensor in state.outer.items()})
+
+
+def close(found, expected, tolerance=2e-6):
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-5, atol=tolerance)
+
+
+def same_state(found, expected):
+    assert (found is None) == (expected is None)
+    if found is None:
+        return
+    for name in ("residual", "velocity", "squares"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert (one is None) == (other is None), name
+        if one is not None:
+            close(one, other)
+    assert found.steps == expected.steps
+    assert found.last_upload is None
+
+
+@pytest.mark.parametrize("given", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("start", "chunk"), BACKENDS)
+def test_a_backend_does_what_the_pure_functions_do(without_gpu_if_stood_in, start, chunk, given):
+    for plan, expected, found, plain, backend in rounds_of(start, chunk, given):
+        close(found.mean_update.cpu(), expected.mean_update)
+        np.testing.assert_array_equal(found.delivered, expected.delivered)
+        sent, wanted = found.uploads(), expected.uploads()
+        np.testing.assert_array_equal(sent.entries, wanted.entries)
+        np.testing.assert_allclose(sent.payload_bytes, wanted.payload_bytes, atol=4)
+        np.testing.assert_array_equal(sent.written, wanted.written)
+        close(sent.losses, wanted.losses, 1e-5)
+        for client in range(len(SIZES)):
+            same_state(backend.client_state(client), plain.client_state(client))
+        assert plan.participants.size == sent.entries.size
+
+
+@pytest.mark.parametrize(("start", "chunk"), BACKENDS)
+def test_buffers_are_averaged_over_what_arrived(without_gpu_if_stood_in, start, chunk):
+    given = {"failure_probability": 0.4, "weighting": "samples"}
+    for _, expected, found, _, _ in rounds_of(start, chunk, given, norm=True):
+        close(found.buffers.cpu(), expected.buffers, 1e-5)
+        np.testing.assert_allclose(found.uploads().payload_bytes, expected.uploads().payload_bytes, atol=4)
+
+
+@pytest.mark.parametrize("given", [CASES["everything"], CASES["adamw"]], ids=["everything", "adamw"])
+@pytest.mark.parametrize(("start", "chunk"), BACKENDS)
+def test_saving_and_restoring_changes_nothing(without_gpu_if_stood_in, start, chunk, given):
+    def forget_and_restore(simulator):
+        saved = {name: tensor.cpu().clone() for name, tensor in simulator.backend.save().items()}
+        restored = start(network(), BASE | given, chunk)
+        restored.backend.restore(saved)
+        simulator.backend = restored.backend
+        restored.workers.close()
+        simulator.backend._workers = simulator.workers
+
+    for _, expected, found, plain, backend in rounds_of(start, chunk, given, before_round=forget_and_restore):
+        close(found.mean_update.cpu(), expected.mean_update)
+        for client in range(len(SIZES)):
+            same_state(backend.client_state(client), plain.client_state(client))
+
+
+@pytest.mark.parametrize(("start", "chunk"), BACKENDS)
+def test_nothing_is_kept_for_clients_that_never_took_part(without_gpu_if_stood_in, start, chunk):
+    seen = set()
+    for plan, _, _, _, backend in rounds_of(start, chunk, {"participation": 0.2}):
+        seen |= set(plan.participants.tolist())
+        assert {client for client in range(len(SIZES)) if backend.client_state(client) is not None} == seen
+        assert backend.save()["residual"].shape[0] == len(seen)
+    assert len(seen) < len(SIZES)
+
+
+@pytest.fixture
+def without_gpu_if_stood_in(request):
+    if request.getfixturevalue("start") is on_gpu_stood_in:
+        request.getfixturevalue("without_gpu")
+
+
+def test_orders_are_plain_data_that_fit_a_message():
+    import dataclasses
+    import json
+
+    simulator = on_processor(network(), BASE | CASES["everything"], 1)
+    try:
+        order = simulator._plan(3).order(0)
+    finally:
+        simulator.close()
+    back = json.loads(json.dumps(dataclasses.asdict(order)))
+    tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in back.items()}
+    assert type(order)(**tuples) == order
+
+
+def test_federations_of_the_contract_have_clients_of_different_sizes():
+    assert federation_of(CLIENTS).sizes.tolist() == SIZES
+    assert TrainingOptions.of(**BASE | {"sparsity": np.array(BASE["sparsity"])}).clients == len(SIZES)
