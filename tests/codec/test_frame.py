@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fewjoules import codec
+from fewjoules.codec import values as val
 from fewjoules.codec.sizes import dense_float32_sizes, dense_qsgd_sizes
-from fewjoules.codec.values import KINDS as KIND_CODES
-from fewjoules.codec.values import quantised, split
+from fewjoules.codec.values import quantised
 from fewjoules.errors import CorruptPayloadError, InvalidInputError
 from tests.codec.strategies import (
     KINDS,
@@ -564,7 +564,7 @@ def test_a_dense_message_is_sized_by_its_exponents(size):
 @pytest.mark.parametrize("size", [2048, 40_000])
 def test_a_dense_message_of_qsgd_is_sized_by_its_levels(size):
     values = rng().standard_normal((2, size), dtype=np.float32)
-    symbols = [split(row, KIND_CODES["qsgd"], levels=15, rng=rng()).symbols for row in values]
+    symbols = [val.KINDS["qsgd"].split(row, 15, rng()).symbols for row in values]
     counts = np.array([np.bincount(row, minlength=256) for row in symbols])
     updates = [update_of(size, np.arange(size), row) for row in values]
     expected = [codec.encoded_size(update, values="qsgd", levels=15, rng=rng()) for update in updates]

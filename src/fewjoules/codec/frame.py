@@ -41,7 +41,7 @@ def encode(
     ``decode`` of the message tells what the receiver sees; the difference belongs into the error memory. Kind "qsgd"
     rounds at random to ``levels`` levels and needs ``rng``. NaN is refused unless ``allow_nan``.
     """
-    kind = val.kind_code(values)
+    kind = val.kind_named(values)
     if not allow_nan and np.isnan(update.values).any():
         entry = int(np.flatnonzero(np.isnan(update.values))[0])
         raise InvalidInputError(
@@ -49,7 +49,7 @@ def encode(
         )
     (coder, positions), (coded, written) = _both(
         lambda: _encode_positions(update.positions, update.size),
-        lambda: _encode_values(val.split(update.values, kind, levels=levels, rng=rng)),
+        lambda: _encode_values(kind.split(update.values, levels, rng)),
         update.count,
     )
     body = b"".join([_header(update.size, update.count, kind, coder, coded), positions, *written])
@@ -78,8 +78,8 @@ def encoded_size(
         return int(float32_sizes(update.size, update.positions, update.values, counts)[0])
     if update.count < _ESTIMATE_FROM:
         return len(encode(update, values=values, levels=levels, rng=rng, allow_nan=True))
-    kind = val.kind_code(values)
-    parts = val.split(update.values, kind, levels=levels, rng=rng)
+    kind = val.kind_named(values)
+    parts = kind.split(update.values, levels, rng)
     frequencies = sym.fit_frequencies(parts.symbols)
     coded = len(sym.table_to_bytes(frequencies)) + 8 + int(sym.estimated_bits(parts.symbols, frequencies)) // 8
     positions = _estimated_position_bytes(update.positions, update.size)
@@ -87,8 +87,8 @@ def encoded_size(
     return head + positions + len(parts.side) + min(coded, update.count) + len(parts.plain)
 
 
-def _header(size: int, count: int, kind: int, coder: int, coded: bool) -> bytes:
-    flags = kind | coder << _POSITIONS_SHIFT | (_CODED_FLAG if coded else 0)
+def _header(size: int, count: int, kind: val.ValueKind, coder: int, coded: bool) -> bytes:
+    flags = kind.code | coder << _POSITIONS_SHIFT | (_CODED_FLAG if coded else 0)
     return MAGIC + bytes([VERSION, flags]) + varint(size) + varint(count)
 
 
@@ -132,8 +132,8 @@ def _encode_values(parts: val.SplitValues) -> tuple[bool, list[bytes]]:
 
 def _decode_body(reader: Reader, max_size: int) -> SparseUpdate:
     flags = reader.take(4, "the header")[3]
-    kind, coder = flags & _KIND_MASK, flags >> _POSITIONS_SHIFT & _POSITIONS_MASK
-    if kind not in val.KINDS.values() or flags & 0x80:
+    kind, coder = val.BY_CODE.get(flags & _KIND_MASK), flags >> _POSITIONS_SHIFT & _POSITIONS_MASK
+    if kind is None or flags & 0x80:
         raise CorruptPayloadError(f"the kind of the payload is unknown, got flags {flags:#04x}")
     size, count = reader.varint("the size"), reader.varint("the count")
     if size > max_size:
@@ -141,12 +141,12 @@ def _decode_body(reader: Reader, max_size: int) -> SparseUpdate:
     if count > size:
         raise CorruptPayloadError(f"the count of the payload must be at most its size {size}, got {count}")
     positions = _read_positions(reader, coder, size, count)
-    side = reader.take(val.side_bytes(count, kind), "the scales")
+    side = reader.take(kind.side_bytes(count), "the scales")
     symbols = _read_values(reader, bool(flags & _CODED_FLAG), count)
-    plain = reader.take(count * val.PLAIN_BYTES[kind], "the values")
+    plain = reader.take(count * kind.plain_bytes, "the values")
     if len(reader.rest):
         raise CorruptPayloadError(f"the payload must end after its values, got {len(reader.rest)} bytes more")
-    listed, decoded = _both(positions, lambda: val.join(symbols(), plain, side, kind), count)
+    listed, decoded = _both(positions, lambda: kind.join(symbols(), plain, side), count)
     return SparseUpdate.trusted(size, listed, decoded)
 
 
