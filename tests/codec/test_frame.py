@@ -22,7 +22,7 @@ from tests.codec.strategies import (
 from tests.reference import codec as literal
 
 LOSSY_KINDS = KINDS[1:]
-COARSE_KINDS = ["int8", "qsgd", "ternary"]
+COARSE_KINDS = ["int8", "qsgd", "ternary", "two-bit"]
 VALUES_IN_A_BLOCK = 1024
 
 
@@ -185,7 +185,7 @@ def test_the_largest_float16_is_carried():
     np.testing.assert_array_equal(decoded.values, [65504.0, -65504.0])
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "int8", "qsgd", "ternary"])
+@pytest.mark.parametrize("kind", ["bfloat16", *COARSE_KINDS])
 @pytest.mark.parametrize("largest", [3.4e38, 1e38, 1e37])
 def test_values_near_the_largest_float32_survive_or_are_refused(kind, largest):
     update = update_of(10, range(5), [largest, -largest, largest, 1.0, 0.0])

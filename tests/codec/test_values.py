@@ -15,7 +15,7 @@ from fewjoules.errors import InvalidInputError
 from tests.codec.strategies import KINDS
 from tests.reference import codec as literal
 
-FINITE_ONLY = ["int8", "qsgd", "ternary"]
+FINITE_ONLY = ["int8", "qsgd", "ternary", "two-bit"]
 
 
 def rng():
@@ -31,6 +31,10 @@ def test_the_kinds_have_the_codes_of_the_wire_format():
     assert [val.kind_code(name) for name in val.KINDS] == list(range(len(literal.KINDS)))
     assert {kind.code: kind for kind in val.KINDS.values()} == val.BY_CODE
     assert {kind.name: kind for kind in val.KINDS.values()} == val.KINDS
+
+
+def test_the_kinds_have_the_versions_of_the_wire_format():
+    assert {kind.name: kind.wire_version for kind in val.KINDS.values()} == literal.VERSION_OF
 
 
 def test_every_module_with_a_kind_is_registered():

@@ -72,7 +72,7 @@ def decode(payload: bytes | bytearray | memoryview, *, max_size: int = DEFAULT_M
 def encoded_size(
     update: SparseUpdate, *, values: str = "float32", levels: int = 15, rng: np.random.Generator | None = None
 ) -> int:
-    """Bytes that ``encode`` would write, without writing them: exact for small updates, else within 0.1 %."""
+    """Bytes that ``encode`` would write, without writing them: exact for few entries, else within 0.1 % or 4 bytes."""
     kind = kind_named(values)
     if values == "float32":
         counts = np.array([update.count])

@@ -1,4 +1,4 @@
-"""Sizes of messages without their bytes: exact, by running the coders, or estimated within 0.1 % for long messages.
+"""Sizes of messages without their bytes: exact, by running the coders, or for long messages within 0.1 % or 4 bytes.
 
 Sizes that runs have recorded are compared to the byte, so the two ways to size a message keep their own thresholds:
 

@@ -30,7 +30,7 @@ __all__ = [
     "quantised",
 ]
 
-_MODULES = ("float32", "float16", "bfloat16", "int8", "qsgd", "ternary")
+_MODULES = ("float32", "float16", "bfloat16", "int8", "qsgd", "ternary", "two_bit")
 
 
 def _kind_of(module: str) -> ValueKind:
