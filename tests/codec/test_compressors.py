@@ -298,7 +298,7 @@ def test_what_with_values_sends_is_what_the_receiver_decodes(kind):
     assert received == coarse
 
 
-@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8", "ternary"])
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8", "ternary", "two-bit"])
 def test_coarse_values_survive_a_second_rounding(kind):
     """What was rounded once is on the grid of its kind: a ledger that encodes it again sends the same values."""
     values = normal(3000)

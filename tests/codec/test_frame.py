@@ -9,9 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fewjoules import codec
-from fewjoules.codec.sizes import dense_float32_sizes, dense_qsgd_sizes
-from fewjoules.codec.values import KINDS as KIND_CODES
-from fewjoules.codec.values import quantised, split
+from fewjoules.codec.values import quantised
 from fewjoules.errors import CorruptPayloadError, InvalidInputError
 from tests.codec.strategies import (
     KINDS,
@@ -24,7 +22,7 @@ from tests.codec.strategies import (
 from tests.reference import codec as literal
 
 LOSSY_KINDS = KINDS[1:]
-COARSE_KINDS = ["int8", "qsgd", "ternary"]
+COARSE_KINDS = ["int8", "qsgd", "ternary", "two-bit"]
 VALUES_IN_A_BLOCK = 1024
 
 
@@ -187,7 +185,7 @@ def test_the_largest_float16_is_carried():
     np.testing.assert_array_equal(decoded.values, [65504.0, -65504.0])
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "int8", "qsgd", "ternary"])
+@pytest.mark.parametrize("kind", ["bfloat16", *COARSE_KINDS])
 @pytest.mark.parametrize("largest", [3.4e38, 1e38, 1e37])
 def test_values_near_the_largest_float32_survive_or_are_refused(kind, largest):
     update = update_of(10, range(5), [largest, -largest, largest, 1.0, 0.0])
@@ -550,22 +548,3 @@ def test_a_vector_above_max_size_is_refused_and_one_at_max_size_is_read(kind):
 def test_an_empty_vector_is_read_at_any_limit():
     update = update_of(0, np.zeros(0, np.int64), [])
     assert codec.decode(codec.encode(update), max_size=0) == update
-
-
-@pytest.mark.parametrize("size", [2048, 40_000])
-def test_a_dense_message_is_sized_by_its_exponents(size):
-    values = (10.0 ** rng().normal(-3.0, 1.0, (3, size))).astype(np.float32)
-    exponents = (values.view(np.uint32) >> 23) & 255
-    counts = np.array([np.bincount(row, minlength=256) for row in exponents])
-    updates = [update_of(size, np.arange(size), row) for row in values]
-    assert dense_float32_sizes(size, counts).tolist() == [codec.encoded_size(update) for update in updates]
-
-
-@pytest.mark.parametrize("size", [2048, 40_000])
-def test_a_dense_message_of_qsgd_is_sized_by_its_levels(size):
-    values = rng().standard_normal((2, size), dtype=np.float32)
-    symbols = [split(row, KIND_CODES["qsgd"], levels=15, rng=rng()).symbols for row in values]
-    counts = np.array([np.bincount(row, minlength=256) for row in symbols])
-    updates = [update_of(size, np.arange(size), row) for row in values]
-    expected = [codec.encoded_size(update, values="qsgd", levels=15, rng=rng()) for update in updates]
-    np.testing.assert_allclose(dense_qsgd_sizes(size, counts), expected, atol=4)

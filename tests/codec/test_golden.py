@@ -1,13 +1,15 @@
-"""The wire format is a promise: version 1 in `tests/golden/v1/*.bin`, messages of each kind of values and each coder.
+"""The wire format is a promise: `tests/golden/v1/*.bin` and `v2/*.bin`, messages of each kind of values and each coder.
 
 The updates are made by integer arithmetic below, so that no random generator can change them. A missing file fails.
 The files are never written by a test. For a NEW version of the format, and only then, add a folder and write it once:
 
-    PYTHONPATH=src:. python -c "from tests.codec.test_golden import write; write('tests/golden/v2')"
+    PYTHONPATH=src:. python -c "from tests.codec.test_golden import write; write(3)"
 
 Files of an old version stay as they are for ever, and every later decoder must read them.
 """
 
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +19,8 @@ import pytest
 from fewjoules import codec
 from tests.reference import codec as literal
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
+GOLDEN = Path(__file__).parents[1] / "golden"
+VERSIONS = [1, 2]
 
 
 class Golden(NamedTuple):
@@ -26,6 +29,11 @@ class Golden(NamedTuple):
     coder: str
     update: codec.SparseUpdate
     levels: int = 15
+    version: int = 1
+
+    @property
+    def file(self):
+        return GOLDEN / f"v{self.version}" / f"{self.name}.bin"
 
 
 def numbers(count, seed):
@@ -85,6 +93,27 @@ def golden_messages():
     ]
 
 
+def two_bit_messages():
+    """All coders of positions; blocks of values that are whole, short, of one magnitude, of zeros, and none."""
+    sparse = some_positions(20_000, 40, seed=21)
+    half = some_positions(200, 2, seed=22)
+    most = sorted(set(range(3000)) - set(some_positions(3000, 60, seed=23)))
+    signs = [(number >> 8) % 2 * 2 - 1 for number in numbers(1025, 24)]
+    one_magnitude = [0.375 * sign for sign in signs[:1024]] + [-0.0]
+    extremes = np.array([0x7F7FFFFF, 0xFF7FFFFF, 0x00000001, 0x80000000, 0x00000000], np.uint32).view(np.float32)
+    updates = {
+        "two-bit-gaps": ("gaps", update_of(20_000, sparse, values_like_gradients(len(sparse), 25))),
+        "two-bit-missing": ("missing gaps", update_of(3000, most, values_like_gradients(len(most), 26))),
+        "two-bit-bitmap": ("bitmap", update_of(200, half, values_like_gradients(len(half), 27))),
+        "two-bit-full": ("all", update_of(2500, range(2500), values_like_gradients(2500, 28))),
+        "two-bit-one-magnitude": ("all", update_of(1025, range(1025), one_magnitude)),
+        "two-bit-zeros": ("all", update_of(40, range(40), [0.0] * 40)),
+        "two-bit-extremes": ("all", update_of(5, range(5), extremes)),
+        "two-bit-empty": ("all", update_of(1000, [], [])),
+    }
+    return [Golden(name, "two-bit", coder, update, version=2) for name, (coder, update) in updates.items()]
+
+
 def encoded(golden):
     return codec.encode(golden.update, values=golden.kind, levels=golden.levels, rng=np.random.default_rng(0))
 
@@ -107,16 +136,30 @@ def received(golden):
     if golden.kind == "ternary":
         mean = np.float32(sum(abs(float(v)) for v in values) / values.size)  # dyadic: the sum is exact
         return np.where(values < 0, -mean, mean)
+    if golden.kind == "two-bit":
+        seen = []
+        for start in range(0, values.size, 1024):
+            seen += two_magnitudes([float(v) for v in values[start : start + 1024]])
+        return np.array(seen, np.float32)
     return values  # float32, and the whole levels of qsgd
 
 
-MESSAGES = {golden.name: golden for golden in golden_messages()}
+def two_magnitudes(block):
+    """The mean magnitude of those above the mean of all, and of the others; sums are exact, as fractions."""
+    magnitudes = [Fraction(abs(v)) for v in block]
+    mean = sum(magnitudes) / len(block)
+    large, small = [m for m in magnitudes if m > mean], [m for m in magnitudes if m <= mean]
+    means = {True: float(sum(large) / len(large)) if large else None, False: float(sum(small) / len(small))}
+    return [math.copysign(means[m > mean], v) for m, v in zip(magnitudes, block, strict=True)]
+
+
+MESSAGES = {golden.name: golden for golden in [*golden_messages(), *two_bit_messages()]}
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_every_version_reads_what_version_1_wrote(name):
+def test_every_version_reads_what_it_and_its_elders_wrote(name):
     golden = MESSAGES[name]
-    decoded = codec.decode((GOLDEN / f"{name}.bin").read_bytes())
+    decoded = codec.decode(golden.file.read_bytes())
     assert decoded.size == golden.update.size
     np.testing.assert_array_equal(decoded.positions, golden.update.positions)
     np.testing.assert_array_equal(decoded.values.view(np.uint32), received(golden).view(np.uint32))
@@ -125,40 +168,47 @@ def test_every_version_reads_what_version_1_wrote(name):
 @pytest.mark.parametrize("name", MESSAGES)
 def test_the_encoder_writes_these_bytes(name):
     """A change of these bytes that decodes alike is still a change of the format: see the top of this file."""
-    assert encoded(MESSAGES[name]) == (GOLDEN / f"{name}.bin").read_bytes()
+    assert encoded(MESSAGES[name]) == MESSAGES[name].file.read_bytes()
 
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_the_literal_decoder_reads_them_too(name):
     golden = MESSAGES[name]
-    message = literal.decode((GOLDEN / f"{name}.bin").read_bytes())
+    message = literal.decode(golden.file.read_bytes())
     assert message.positions == golden.update.positions.tolist()
     np.testing.assert_array_equal(np.array(message.values, np.float32), received(golden))
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_each_message_uses_the_coder_it_is_here_for(name):
-    parts = literal.parts_of((GOLDEN / f"{name}.bin").read_bytes())
-    assert (parts.kind, parts.coder) == (MESSAGES[name].kind, MESSAGES[name].coder)
+def test_each_message_uses_the_version_and_the_coder_it_is_here_for(name):
+    payload = MESSAGES[name].file.read_bytes()
+    parts = literal.parts_of(payload)
+    assert (payload[2], parts.kind, parts.coder) == (MESSAGES[name].version, MESSAGES[name].kind, MESSAGES[name].coder)
 
 
 def test_every_kind_every_coder_and_several_blocks_are_pinned():
-    parts = [literal.parts_of((GOLDEN / f"{name}.bin").read_bytes()) for name in MESSAGES]
-    assert {part.kind for part in parts} == set(literal.KINDS)
-    assert {part.coder for part in parts} == set(literal.CODERS)
-    assert max(len(part.blocks) for part in parts) > 1
-    assert {part.modelled_parameters > 0 for part in parts} == {False, True}
+    pinned = {version: [literal.parts_of(golden.file.read_bytes()) for golden in of(version)] for version in VERSIONS}
+    assert {part.kind for parts in pinned.values() for part in parts} == set(literal.KINDS)
+    assert max(len(part.blocks) for parts in pinned.values() for part in parts) > 1
+    for parts in pinned.values():
+        assert {part.coder for part in parts} == set(literal.CODERS)
+        assert {part.modelled_parameters > 0 for part in parts} == {False, True}
 
 
-def test_no_golden_file_is_without_a_test():
-    assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(MESSAGES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_golden_file_is_without_a_test(version):
+    assert sorted(path.stem for path in (GOLDEN / f"v{version}").iterdir()) == sorted(g.name for g in of(version))
 
 
-def write(folder):
-    """Write all messages into a folder that does not exist yet or is empty. Not a test; see the top of this file."""
-    folder = Path(folder)
+def of(version):
+    return [golden for golden in MESSAGES.values() if golden.version == version]
+
+
+def write(version):
+    """Write the messages of a version into its folder, which must be new or empty. Not a test; see the top."""
+    folder = GOLDEN / f"v{version}"
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise FileExistsError(f"{folder} holds golden files; they are never rewritten, make a new version instead")
-    for golden in golden_messages():
-        (folder / f"{golden.name}.bin").write_bytes(encoded(golden))
+    for golden in of(version):
+        golden.file.write_bytes(encoded(golden))

@@ -57,9 +57,10 @@ def refused(payload, max_size=SMALL):
 
 
 def message(flags, size, count, rest=b""):
-    """A message with an honest checksum; `size` and `count` may be the bytes of a varint."""
+    """A message with an honest version and checksum; `size` and `count` may be the bytes of a varint."""
     numbers = [number if isinstance(number, bytes) else varint(number) for number in (size, count)]
-    return sealed(b"FJ\x01" + bytes([flags]) + numbers[0] + numbers[1] + rest)
+    version = 2 if flags % 16 == KIND_FLAG["two-bit"] else 1
+    return sealed(b"FJ" + bytes([version, flags]) + numbers[0] + numbers[1] + rest)
 
 
 def block(level, mean, shift):
@@ -202,12 +203,20 @@ def test_an_honest_message_of_these_helpers_is_read():
     np.testing.assert_array_equal(update.values, np.ones(4))
 
 
-@pytest.mark.parametrize("head", [b"FK\x01", b"fj\x01", b"FJ\x00", b"FJ\x02", b"FJ\xff"])
+@pytest.mark.parametrize("head", [b"FK\x01", b"fj\x01", b"FJ\x00", b"FJ\x02", b"FJ\x03", b"FJ\xff"])
 def test_another_magic_or_version_is_refused(head):
     assert refused(sealed(head + b"\x00\x05\x00"))
 
 
-@pytest.mark.parametrize("flags", [128, 6, 7, 15])
+@pytest.mark.parametrize("payload", SAMPLES, ids=lambda payload: payload[:8].hex())
+def test_a_message_in_the_version_of_another_kind_is_refused(payload):
+    """Version 1 is of the kinds that it knew, version 2 of the one that it brought: a message has one form."""
+    assert payload[2] == (2 if payload[3] % 16 == KIND_FLAG["two-bit"] else 1)
+    for version in {0, 1, 2, 3, 255} - {payload[2]}:
+        assert refused(sealed(payload[:2] + bytes([version]) + payload[3:-4]))
+
+
+@pytest.mark.parametrize("flags", [128, 134, 7, 15])
 def test_flags_without_a_meaning_are_refused(flags):
     assert refused(message(flags, 5, 0))
 
@@ -405,6 +414,39 @@ def test_a_level_above_their_number_is_refused(byte):
 
 def test_an_int8_of_minus_128_is_refused():
     assert refused(message(ALL | KIND_FLAG["int8"], 2, 2, PLUS_ONE + b"\x00\x80"))
+
+
+def two_bit(magnitudes, symbols):
+    """All entries of a short vector, as two-bit values of these two magnitudes."""
+    count = len(symbols)
+    return message(ALL | KIND_FLAG["two-bit"], count, count, np.array(magnitudes, "<f4").tobytes() + bytes(symbols))
+
+
+def test_an_honest_message_of_two_bit_values_is_read():
+    np.testing.assert_array_equal(outcome(two_bit([0.5, 2.0], [0, 1, 2, 3])).values, [-2.0, -0.5, 0.5, 2.0])
+    np.testing.assert_array_equal(outcome(two_bit([0.5, 0.5], [1, 2])).values, [-0.5, 0.5])
+    np.testing.assert_array_equal(outcome(two_bit([0.0, 0.0], [2])).values, [0.0])
+    assert outcome(message(ALL | KIND_FLAG["two-bit"], 5, 0)).count == 0
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, -1.0, -0.0])
+def test_a_magnitude_that_no_encoder_writes_is_refused(scale):
+    assert refused(two_bit([scale, 2.0], [1, 3]))
+    assert refused(two_bit([0.0, scale], [1, 3]))
+    assert refused(two_bit([scale, scale], [1, 3]))
+
+
+def test_a_small_magnitude_above_the_large_one_is_refused():
+    assert refused(two_bit([np.nextafter(np.float32(2), np.float32(3)), 2.0], [1, 3]))
+    blocks = np.array([1.0, 2.0, 2.0, 1.0], "<f4").tobytes()  # the second one
+    assert refused(message(ALL | KIND_FLAG["two-bit"], 1025, 1025, blocks + bytes([2] * 1025)))
+
+
+@pytest.mark.parametrize("symbol", [4, 5, 128, 255])
+def test_a_two_bit_value_of_more_than_two_bits_is_refused(symbol):
+    assert refused(two_bit([1.0, 2.0], [1, symbol]))
+    table = bytes([symbol, 0]) + varint(4096) + with_length((2**31).to_bytes(5, "little"))
+    assert refused(message(CODED | ALL | KIND_FLAG["two-bit"], 4, 4, np.array([1, 2], "<f4").tobytes() + table))
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, -1.0])

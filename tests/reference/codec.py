@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-KINDS = ["float32", "float16", "bfloat16", "int8", "qsgd", "ternary"]
+KINDS = ["float32", "float16", "bfloat16", "int8", "qsgd", "ternary", "two-bit"]
+VERSION_OF = {kind: 2 if kind == "two-bit" else 1 for kind in KINDS}
 CODERS = ["all", "bitmap", "gaps", "missing gaps"]
 VALUES_IN_A_BLOCK = 1024
 LOWEST_STATE = 2**31
@@ -212,7 +213,14 @@ def byte_frequencies(reader):
     return frequencies
 
 
-def value_of(kind, byte, plain, scale, levels):
+def value_of(kind, byte, plain, scales, levels):
+    """`scales` are those of the block of the value: one, or two of kind two-bit."""
+    if kind == "two-bit":
+        small, large = scales
+        require(byte <= 3, "a two-bit value is one of four")
+        magnitude = large if byte in (0, 3) else small
+        return -magnitude if byte < 2 else magnitude
+    scale = scales[0] if scales else 0.0
     if kind == "float32":
         return float32_of_bits((plain >> 23) << 31 | byte << 23 | plain % 2**23)
     if kind == "float16":
@@ -227,6 +235,39 @@ def value_of(kind, byte, plain, scale, levels):
         return float32_of(scale * (byte - 128) / levels)
     require(byte <= 1, "a ternary value is + or -")
     return -scale if byte else scale
+
+
+def scales_in_a_block(kind):
+    return {"int8": 1, "qsgd": 1, "ternary": 1, "two-bit": 2}.get(kind, 0)
+
+
+def sum_by_halves(numbers):
+    """Of at most 1024 numbers, filled with zeros: each half added to the other, until one number is left."""
+    row = list(numbers) + [0.0] * (VALUES_IN_A_BLOCK - len(numbers))
+    while len(row) > 1:
+        half = len(row) // 2
+        row = [first + second for first, second in zip(row[:half], row[half:], strict=True)]
+    return row[0]
+
+
+def two_bit_blocks(values):
+    """(small, large, modelled bytes) of each block of values."""
+    blocks = []
+    for start in range(0, len(values), VALUES_IN_A_BLOCK):
+        block = [float(value) for value in values[start : start + VALUES_IN_A_BLOCK]]
+        mean = sum_by_halves([abs(value) for value in block]) / len(block)
+        means = []
+        for wanted in (False, True):
+            # members keep their places, so that the halves are those of the block
+            group = [abs(value) if (abs(value) > mean) == wanted else 0.0 for value in block]
+            members = sum((abs(value) > mean) == wanted for value in block)
+            means.append(float32_of(sum_by_halves(group) / members) if members else means[0])
+        names = []
+        for value in block:
+            minus, large = math.copysign(1.0, value) < 0, abs(value) > mean
+            names.append({(True, True): 0, (True, False): 1, (False, False): 2, (False, True): 3}[minus, large])
+        blocks.append((means[0], means[1], names))
+    return blocks
 
 
 # ---- the frame ----
@@ -266,11 +307,12 @@ def _read(payload, max_size):
     require(zlib.crc32(body) == int.from_bytes(checksum, "little"), "checksum")
     reader = Reader(body)
     require(reader.take(2) == b"FJ", "magic")
-    require(reader.byte() == 1, "version")
+    version = reader.byte()
     flags = reader.byte()
     require(flags >> 7 == 0, "bit 7 of the flags is zero")
     require(flags % 16 < len(KINDS), "kind of values")
     kind, coder, coded = KINDS[flags % 16], CODERS[flags >> 4 & 3], flags >> 6 & 1
+    require(version == VERSION_OF[kind], "version of this kind of values")
     size = reader.varint()
     require(size <= max_size, "size above the caller's limit")
     count = reader.varint()
@@ -294,10 +336,15 @@ def _read(payload, max_size):
         levels = reader.byte()
         require(1 <= levels <= 127, "number of levels")
     value_blocks = -(-count // VALUES_IN_A_BLOCK)
-    scale_count = {"int8": value_blocks, "qsgd": value_blocks, "ternary": min(count, 1)}.get(kind, 0)
+    scale_count = min(count, 1) if kind == "ternary" else scales_in_a_block(kind) * value_blocks
     require(4 * scale_count <= len(body), "the message ends too early")
     for _ in range(scale_count):
         scales.append(float32_of_bits(int.from_bytes(reader.take(4), "little")))
+    for scale in scales:
+        require(math.isfinite(scale) and math.copysign(1.0, scale) > 0, "scales are finite and have no sign")
+    if kind == "two-bit":
+        for small, large in zip(scales[::2], scales[1::2], strict=True):
+            require(small <= large, "small is at most large")
     side_information = reader.at - start
 
     start = reader.at
@@ -355,8 +402,9 @@ def decode(payload, max_size=2**28):
     values = []
     for index, byte in enumerate(modelled):
         bits = int.from_bytes(plain[width * index : width * (index + 1)], "little")
-        block = 0 if kind == "ternary" else index // VALUES_IN_A_BLOCK
-        values.append(value_of(kind, byte, bits, scales[block] if scales else 0.0, levels))
+        block, in_a_block = 0 if kind == "ternary" else index // VALUES_IN_A_BLOCK, scales_in_a_block(kind)
+        own = scales[in_a_block * block : in_a_block * (block + 1)]
+        values.append(value_of(kind, byte, bits, own, levels))
     return Message(size, positions, values)
 
 

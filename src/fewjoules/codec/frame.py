@@ -9,23 +9,19 @@ import numpy as np
 from fewjoules.arrays import IntArray
 from fewjoules.codec import positions as pos
 from fewjoules.codec import symbols as sym
-from fewjoules.codec import values as val
-from fewjoules.codec.sizes import float32_sizes
+from fewjoules.codec.layout import CHECKSUM_BYTES, FRAME_BYTES, MAGIC, VERSIONS, Header
+from fewjoules.codec.sizes import LOSSY_ESTIMATE_FROM, float32_sizes, lossy_size
 from fewjoules.codec.threads import threads
 from fewjoules.codec.update import SparseUpdate
+from fewjoules.codec.values import SplitValues, kind_named
 from fewjoules.codec.varint import Reader, varint
 from fewjoules.errors import CorruptPayloadError, InvalidInputError
 
 First = TypeVar("First")
 Second = TypeVar("Second")
 
-MAGIC = b"FJ"
-VERSION = 1
-CHECKSUM_BYTES = 4
 DEFAULT_MAX_SIZE = 2**28
-_KIND_MASK, _POSITIONS_SHIFT, _POSITIONS_MASK, _CODED_FLAG = 0x0F, 4, 0x03, 0x40
 _PARALLEL_FROM = 1 << 14  # entries from which positions and values are coded at the same time
-_ESTIMATE_FROM = 1 << 13  # entries from which ``encoded_size`` estimates; fewer are simply encoded
 
 
 def encode(
@@ -36,12 +32,12 @@ def encode(
     rng: np.random.Generator | None = None,
     allow_nan: bool = False,
 ) -> bytes:
-    """The update as a message of wire format version 1; float32 keeps every bit, the other kinds round.
+    """The update as a message; float32 keeps every bit, the other kinds round.
 
     ``decode`` of the message tells what the receiver sees; the difference belongs into the error memory. Kind "qsgd"
     rounds at random to ``levels`` levels and needs ``rng``. NaN is refused unless ``allow_nan``.
     """
-    kind = val.kind_code(values)
+    kind = kind_named(values)
     if not allow_nan and np.isnan(update.values).any():
         entry = int(np.flatnonzero(np.isnan(update.values))[0])
         raise InvalidInputError(
@@ -49,20 +45,24 @@ def encode(
         )
     (coder, positions), (coded, written) = _both(
         lambda: _encode_positions(update.positions, update.size),
-        lambda: _encode_values(val.split(update.values, kind, levels=levels, rng=rng)),
+        lambda: _encode_values(kind.split(update.values, levels, rng)),
         update.count,
     )
-    body = b"".join([_header(update.size, update.count, kind, coder, coded), positions, *written])
+    header = Header(update.size, update.count, kind, coder, coded)
+    body = b"".join([header.to_bytes(), positions, *written])
     return body + zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "little")
 
 
 def decode(payload: bytes | bytearray | memoryview, *, max_size: int = DEFAULT_MAX_SIZE) -> SparseUpdate:
     """The update of a message of at most ``max_size`` entries, or ``CorruptPayloadError``."""
     data = memoryview(payload).cast("B")
-    if len(data) < 4 + CHECKSUM_BYTES or bytes(data[:2]) != MAGIC:
-        raise CorruptPayloadError(f"a payload must start with {MAGIC!r} and have at least 8 bytes, got {len(data)}")
-    if data[2] != VERSION:
-        raise CorruptPayloadError(f"the version of the payload must be {VERSION}, got {data[2]}")
+    if len(data) < FRAME_BYTES or bytes(data[: len(MAGIC)]) != MAGIC:
+        raise CorruptPayloadError(
+            f"a payload must start with {MAGIC!r} and have at least {FRAME_BYTES} bytes, got {len(data)}"
+        )
+    if data[len(MAGIC)] not in VERSIONS:
+        allowed = " or ".join(map(str, VERSIONS))
+        raise CorruptPayloadError(f"the version of the payload must be {allowed}, got {data[len(MAGIC)]}")
     body = data[:-CHECKSUM_BYTES]
     if zlib.crc32(body) != int.from_bytes(data[-CHECKSUM_BYTES:], "little"):
         raise CorruptPayloadError("the checksum of the payload does not fit its bytes")
@@ -72,24 +72,14 @@ def decode(payload: bytes | bytearray | memoryview, *, max_size: int = DEFAULT_M
 def encoded_size(
     update: SparseUpdate, *, values: str = "float32", levels: int = 15, rng: np.random.Generator | None = None
 ) -> int:
-    """Bytes that ``encode`` would write, without writing them: exact for small updates, else within 0.1 %."""
+    """Bytes that ``encode`` would write, without writing them: exact for few entries, else within 0.1 % or 4 bytes."""
+    kind = kind_named(values)
     if values == "float32":
         counts = np.array([update.count])
         return int(float32_sizes(update.size, update.positions, update.values, counts)[0])
-    if update.count < _ESTIMATE_FROM:
+    if update.count < LOSSY_ESTIMATE_FROM:
         return len(encode(update, values=values, levels=levels, rng=rng, allow_nan=True))
-    kind = val.kind_code(values)
-    parts = val.split(update.values, kind, levels=levels, rng=rng)
-    frequencies = sym.fit_frequencies(parts.symbols)
-    coded = len(sym.table_to_bytes(frequencies)) + 8 + int(sym.estimated_bits(parts.symbols, frequencies)) // 8
-    positions = _estimated_position_bytes(update.positions, update.size)
-    head = len(_header(update.size, update.count, kind, 0, False)) + CHECKSUM_BYTES
-    return head + positions + len(parts.side) + min(coded, update.count) + len(parts.plain)
-
-
-def _header(size: int, count: int, kind: int, coder: int, coded: bool) -> bytes:
-    flags = kind | coder << _POSITIONS_SHIFT | (_CODED_FLAG if coded else 0)
-    return MAGIC + bytes([VERSION, flags]) + varint(size) + varint(count)
+    return lossy_size(update, kind, kind.split(update.values, levels, rng))
 
 
 def _encode_positions(positions: IntArray, size: int) -> tuple[int, bytes]:
@@ -108,17 +98,7 @@ def _encode_positions(positions: IntArray, size: int) -> tuple[int, bytes]:
     return pos.BITMAP, pos.to_bitmap(positions, size)
 
 
-def _estimated_position_bytes(positions: IntArray, size: int) -> int:
-    if positions.size == size:
-        return 0
-    listed = positions if 2 * positions.size <= size else pos.complement(positions, size)
-    gaps = pos.gaps_of(listed)
-    blocks = pos.fit_blocks(gaps)
-    stream = int(pos.estimated_bits(gaps, blocks) + 31.0) // 8 + 1
-    return min(stream + len(blocks.to_bytes()) + len(varint(stream)), (size + 7) // 8)
-
-
-def _encode_values(parts: val.SplitValues) -> tuple[bool, list[bytes]]:
+def _encode_values(parts: SplitValues) -> tuple[bool, list[bytes]]:
     """Whether the modelled bytes are coded, as they are if that is smaller; and all parts as they are written."""
     raw = parts.symbols.tobytes()
     if not raw:
@@ -131,22 +111,15 @@ def _encode_values(parts: val.SplitValues) -> tuple[bool, list[bytes]]:
 
 
 def _decode_body(reader: Reader, max_size: int) -> SparseUpdate:
-    flags = reader.take(4, "the header")[3]
-    kind, coder = flags & _KIND_MASK, flags >> _POSITIONS_SHIFT & _POSITIONS_MASK
-    if kind not in val.KINDS.values() or flags & 0x80:
-        raise CorruptPayloadError(f"the kind of the payload is unknown, got flags {flags:#04x}")
-    size, count = reader.varint("the size"), reader.varint("the count")
-    if size > max_size:
-        raise CorruptPayloadError(f"the size of the payload must be at most max_size = {max_size}, got {size}")
-    if count > size:
-        raise CorruptPayloadError(f"the count of the payload must be at most its size {size}, got {count}")
-    positions = _read_positions(reader, coder, size, count)
-    side = reader.take(val.side_bytes(count, kind), "the scales")
-    symbols = _read_values(reader, bool(flags & _CODED_FLAG), count)
-    plain = reader.take(count * val.PLAIN_BYTES[kind], "the values")
+    header = Header.read(reader, max_size)
+    size, count, kind = header.size, header.count, header.kind
+    positions = _read_positions(reader, header.coder, size, count)
+    side = reader.take(kind.side_bytes(count), "the scales")
+    symbols = _read_values(reader, header.coded, count)
+    plain = reader.take(count * kind.plain_bytes, "the values")
     if len(reader.rest):
         raise CorruptPayloadError(f"the payload must end after its values, got {len(reader.rest)} bytes more")
-    listed, decoded = _both(positions, lambda: val.join(symbols(), plain, side, kind), count)
+    listed, decoded = _both(positions, lambda: kind.join(symbols(), plain, side), count)
     return SparseUpdate.trusted(size, listed, decoded)
 
 

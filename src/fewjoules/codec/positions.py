@@ -118,8 +118,3 @@ def from_bitmap(data: memoryview, size: int, count: int) -> IntArray:
     if bits[size:].any() or int(np.count_nonzero(bits)) != count:
         raise CorruptPayloadError(f"the bitmap must have {count} bits set below {size}")
     return np.flatnonzero(bits[:size])
-
-
-def estimated_bits(gaps: IntArray, blocks: Blocks) -> float:
-    """What ``encode_gaps`` will take, without its 31 bits of state."""
-    return float(rans.estimate_gaps(gaps, blocks.starts, blocks.shifts, blocks.means))

@@ -1,30 +1,51 @@
-"""Sizes of float32 messages without their bytes: exact, by running the coders, or estimated for long messages.
+"""Sizes of messages without their bytes: exact, by running the coders, or for long messages within 0.1 % or 4 bytes.
 
-One call sizes many messages and never takes the interpreter lock, so that a simulation can count messages beside its
-next round.
+Sizes that runs have recorded are compared to the byte, so the two ways to size a message keep their own thresholds:
+
+- ``ESTIMATE_FROM``: float32 messages, any number in one call. Positions and exponents are estimated each for itself,
+  from so many coded gaps or values on.
+- ``LOSSY_ESTIMATE_FROM``: messages of the other kinds, one at a time. Those of fewer entries are encoded; of longer
+  ones both parts are estimated.
 """
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from fewjoules.arrays import IntArray
-from fewjoules.codec.blocks import best_laws, best_levels
-from fewjoules.codec.positions import BLOCK_BYTES, GROUP
-from fewjoules.codec.rans import VALUE_SCALE, VALUE_SYMBOLS, encode_gaps, encode_symbols, estimate_gaps
-from fewjoules.codec.values import BLOCK
+from fewjoules.codec import size_kernels as kernels
+from fewjoules.codec import symbols as sym
+from fewjoules.codec.update import SparseUpdate
+from fewjoules.codec.values import KINDS, SplitValues, ValueKind, kind_named
 
-_BLOCK_BITS = 8.0 * BLOCK_BYTES
-_FRAME_BYTES = 8  # magic, version, flags and checksum
-_PLAIN_BYTES = 3  # of a float32 beside its modelled byte
-ESTIMATE_FROM = 1 << 11  # entries from which sizes are estimated, within 0.1 %
+ESTIMATE_FROM = 1 << 11
+LOSSY_ESTIMATE_FROM = 1 << 13
+_STREAM_BYTES = 8  # of a long stream beyond its entropy: its state and its length
 
 
 def float32_sizes(size: int, positions: IntArray, values: NDArray[np.float32], counts: IntArray) -> IntArray:
     """Bytes of messages of ``counts`` entries each, which lie one after the other in ``positions`` and ``values``."""
     sizes = np.empty(counts.size, dtype=np.int64)
-    _sizes(size, positions, values.view(np.uint32), counts, sizes)
+    plain_bytes, bits = KINDS["float32"].plain_bytes, values.view(np.uint32)
+    kernels.float32_messages(size, positions, bits, plain_bytes, counts, ESTIMATE_FROM, sizes)
     return sizes
+
+
+def position_sizes(size: int, positions: IntArray, counts: IntArray) -> IntArray:
+    """Bytes of the positions of messages of ``counts`` entries each, one after the other; estimated where many."""
+    spans = zip(np.cumsum(counts) - counts, np.cumsum(counts), strict=True)
+    sizes = [kernels.position_bytes(size, positions[start:end], ESTIMATE_FROM) for start, end in spans]
+    return np.array(sizes, dtype=np.int64)
+
+
+def counted_sizes(kind: str, size: int, symbol_counts: IntArray, position_bytes: IntArray | int = 0) -> IntArray:
+    """Bytes of messages from how often each modelled byte comes, (messages, 256), and from those of their positions.
+
+    Every message may have another number of entries; fit for at least ``ESTIMATE_FROM``. 0 bytes of positions are those
+    of messages with every entry.
+    """
+    chosen = kind_named(kind)
+    coded = [_counted_bytes(chosen, size, counts) for counts in symbol_counts.astype(np.int64)]
+    return np.array(coded, dtype=np.int64) + position_bytes
 
 
 def dense_float32_sizes(size: int, exponent_counts: IntArray) -> IntArray:
@@ -32,165 +53,28 @@ def dense_float32_sizes(size: int, exponent_counts: IntArray) -> IntArray:
 
     Fit for sizes of at least ``ESTIMATE_FROM``.
     """
-    plain = _FRAME_BYTES + 2 * _varint_bytes(size) + _PLAIN_BYTES * size
-    return np.array([plain + _counted_bytes(counts, size) for counts in exponent_counts.astype(np.int64)])
+    return counted_sizes("float32", size, exponent_counts)
 
 
 def dense_qsgd_sizes(size: int, symbol_counts: IntArray) -> IntArray:
     """The same for messages of QSGD: counts of the signed levels, 128 standing for 0; (messages, 256)."""
-    side = 1 + 4 * -(-size // BLOCK)
-    head = _FRAME_BYTES + 2 * _varint_bytes(size) + side
-    return np.array([head + _counted_bytes(counts, size) for counts in symbol_counts.astype(np.int64)])
+    return counted_sizes("qsgd", size, symbol_counts)
 
 
-@numba.njit(cache=True, nogil=True)
-def _sizes(size, positions, bits, counts, sizes):
-    start = 0
-    for message in range(counts.size):
-        end = start + counts[message]
-        head = _FRAME_BYTES + _varint_bytes(size) + _varint_bytes(counts[message])
-        sizes[message] = head + _position_bytes(size, positions[start:end]) + _value_bytes(bits[start:end])
-        start = end
+def lossy_size(update: SparseUpdate, kind: ValueKind, parts: SplitValues) -> int:
+    """Bytes of one message of at least ``LOSSY_ESTIMATE_FROM`` entries, estimated from the parts of its values."""
+    frequencies = sym.fit_frequencies(parts.symbols)
+    stream = _STREAM_BYTES + int(sym.estimated_bits(parts.symbols, frequencies)) // 8
+    modelled = min(len(sym.table_to_bytes(frequencies)) + stream, update.count)
+    positions = int(kernels.position_bytes(update.size, update.positions, 0))
+    return _beside(kind, update.size, update.count) + positions + modelled
 
 
-@numba.njit(cache=True, nogil=True)
-def _varint_bytes(value):
-    count = 1
-    while value >= 128:
-        value >>= 7
-        count += 1
-    return count
+def _counted_bytes(kind: ValueKind, size: int, counts: IntArray) -> int:
+    entries = int(counts.sum())
+    return _beside(kind, size, entries) + int(kernels.counted_bytes(counts, entries))
 
 
-@numba.njit(cache=True, nogil=True)
-def _stream_bytes(state, used):
-    """A state in at least 5 bytes, and words."""
-    count = 0
-    while state > np.uint64(0):
-        state >>= np.uint64(8)
-        count += 1
-    return max(5, count) + 4 * used
-
-
-@numba.njit(cache=True, nogil=True)
-def _position_bytes(size, positions):
-    if positions.size == 0 or positions.size == size:
-        return 0
-    gaps = _gaps(positions) if 2 * positions.size <= size else _missing_gaps(positions, size)
-    levels = best_levels(gaps, GROUP, _BLOCK_BITS)
-    starts = _starts(levels, gaps.size)
-    shifts, means, estimate = best_laws(gaps, starts, _BLOCK_BITS)
-    if levels.size > 1:
-        whole = np.array([0, gaps.size])
-        whole_shifts, whole_means, whole_estimate = best_laws(gaps, whole, _BLOCK_BITS)
-        if whole_estimate < estimate:
-            starts, shifts, means = whole, whole_shifts, whole_means
-    if gaps.size < ESTIMATE_FROM:
-        words = np.empty(gaps.size * 4 + 4, dtype=np.uint32)
-        stream = _stream_bytes(*encode_gaps(gaps, starts, shifts, means, words))
-    else:
-        stream = np.int64(estimate_gaps(gaps, starts, shifts, means) + 31.0) // 8 + 1
-    coded = BLOCK_BYTES * shifts.size + _varint_bytes(stream) + stream
-    return min(coded, (size + 7) // 8)
-
-
-@numba.njit(cache=True, nogil=True)
-def _gaps(positions):
-    gaps = np.empty(positions.size, dtype=np.int64)
-    last = np.int64(-1)
-    for i in range(positions.size):
-        gaps[i] = positions[i] - last - 1
-        last = positions[i]
-    return gaps
-
-
-@numba.njit(cache=True, nogil=True)
-def _missing_gaps(positions, size):
-    """Gaps of the positions that are not there."""
-    gaps = np.empty(size - positions.size, dtype=np.int64)
-    found, skipped, expected = 0, 0, np.int64(0)
-    for i in range(positions.size):
-        for _ in range(expected, positions[i]):
-            gaps[found] = skipped
-            found, skipped = found + 1, 0
-        skipped += 1
-        expected = positions[i] + 1
-    for _ in range(expected, size):
-        gaps[found] = skipped
-        found, skipped = found + 1, 0
-    return gaps
-
-
-@numba.njit(cache=True, nogil=True)
-def _starts(levels, entries):
-    starts = np.zeros(levels.size + 1, dtype=np.int64)
-    for block in range(levels.size):
-        starts[block + 1] = min(entries, starts[block] + (np.int64(GROUP) << np.int64(levels[block])))
-    return starts
-
-
-@numba.njit(cache=True, nogil=True)
-def _value_bytes(bits):
-    if bits.size == 0:
-        return 0
-    counts = np.zeros(VALUE_SYMBOLS, dtype=np.int64)
-    for i in range(bits.size):
-        counts[(bits[i] >> np.uint32(23)) & np.uint32(255)] += 1
-    plain = _PLAIN_BYTES * bits.size
-    if bits.size >= ESTIMATE_FROM:
-        return plain + _counted_bytes(counts, bits.size)
-    frequencies = _frequencies(counts, bits.size)
-    return plain + _coded_bytes(frequencies, _coded_symbols(bits, frequencies), bits.size)
-
-
-@numba.njit(cache=True, nogil=True)
-def _counted_bytes(counts, entries):
-    frequencies = _frequencies(counts, entries)
-    return _coded_bytes(frequencies, _entropy_bytes(counts, frequencies), entries)
-
-
-@numba.njit(cache=True, nogil=True)
-def _coded_bytes(frequencies, stream, entries):
-    used = np.flatnonzero(frequencies)
-    table = 2
-    for symbol in range(used[0], used[-1] + 1):
-        table += _varint_bytes(frequencies[symbol])
-    return min(table + _varint_bytes(stream) + stream, entries)
-
-
-@numba.njit(cache=True, nogil=True)
-def _coded_symbols(bits, frequencies):
-    symbols = np.empty(bits.size, dtype=np.uint8)
-    for i in range(bits.size):
-        symbols[i] = (bits[i] >> np.uint32(23)) & np.uint32(255)
-    cumulative = np.zeros(VALUE_SYMBOLS + 1, dtype=np.uint32)
-    for symbol in range(VALUE_SYMBOLS):
-        cumulative[symbol + 1] = cumulative[symbol] + np.uint32(frequencies[symbol])
-    words = np.empty(symbols.size + 4, dtype=np.uint32)
-    return _stream_bytes(*encode_symbols(symbols, cumulative, words))
-
-
-@numba.njit(cache=True, nogil=True)
-def _entropy_bytes(counts, frequencies):
-    bits = 0.0
-    for symbol in range(VALUE_SYMBOLS):
-        if counts[symbol] > 0:
-            bits += counts[symbol] * (np.log2(float(VALUE_SCALE)) - np.log2(float(frequencies[symbol])))
-    return np.int64(bits) // 8 + 6
-
-
-@numba.njit(cache=True, nogil=True)
-def _frequencies(counts, total):
-    """``fewjoules.codec.symbols.fit_frequencies``."""
-    frequencies = np.zeros(VALUE_SYMBOLS, dtype=np.int64)
-    rest = -np.int64(VALUE_SCALE)
-    for symbol in range(VALUE_SYMBOLS):
-        if counts[symbol] > 0:
-            frequencies[symbol] = max(1, counts[symbol] * VALUE_SCALE // total)
-            rest += frequencies[symbol]
-    while rest != 0:
-        largest = np.argmax(frequencies)
-        excess = min(rest, frequencies[largest] - 1)
-        frequencies[largest] -= excess
-        rest -= excess
-    return frequencies
+def _beside(kind: ValueKind, size: int, count: int) -> int:
+    """What a message takes beside its positions and its modelled bytes."""
+    return int(kernels.frame_bytes(size, count)) + kind.side_bytes(count) + kind.plain_bytes * count
