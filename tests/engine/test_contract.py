@@ -49,7 +49,6 @@ CASES = {
     "outer nesterov": {"outer": "nesterov", "outer_rate": 0.7},
     "outer adam": {"outer": "adam", "outer_rate": 0.02},
     "warm-up and cosine": {"warmup_rounds": 3, "schedule": "cosine"},
-    "charged downlink": {"downlink": "charged"},
     **{f"compressor {name}": {"compressor": name, "failure_probability": 0.4} for name in COMPRESSORS},
     **{
         f"values {kind}": {"values": kind, "failure_probability": 0.4, "participation": 0.6}

@@ -21,11 +21,13 @@ OWN_KINDS = ("ternary",)  # sent only by the compressor of that name
 class RowMessages:
     """Messages of a chunk of clients: entries of each, and ``sizes``, the bytes of some neighbours of them.
 
-    Sizes may have to be waited for; ``counted_by_host`` tells that they are work for threads.
+    Sizes may have to be waited for; ``counted_by_host`` tells that they are work for threads. ``positions`` are those
+    that were sent, in the flattened rows, as a tensor; None means all.
     """
 
     entries: IntArray
     sizes: Callable[[IntArray], IntArray]
+    positions: Any = None
     counted_by_host: bool = False
 
 
@@ -65,7 +67,7 @@ class Compressor:
         kind = self.kind_of(order)
         if kind == "float32" or self.rounds_itself:
             return sent, left
-        draws = order.draws(1) if AT_RANDOM[kind] else None
+        draws = order.draws(1) if KINDS[kind].needs_rng else None
         return with_values(sent, left, kind, levels=order.levels, rng=draws)
 
     def message_bytes(self, sent: SparseUpdate, rest: Floats, order: "ClientOrder") -> int:
@@ -76,11 +78,8 @@ class Compressor:
         from fewjoules.codec.frame import encoded_size
 
         kind = self.kind_of(order)
-        if not AT_RANDOM[kind]:
+        if not KINDS[kind].needs_rng:
             return encoded_size(sent, values=kind)
         before = SparseUpdate.trusted(sent.size, sent.positions, sent.values + rest)
         draws = order.draws() if self.rounds_itself else order.draws(1)
         return encoded_size(before, values=kind, levels=order.levels, rng=draws)
-
-
-AT_RANDOM = {kind: kind == "qsgd" for kind in KINDS}  # kinds that round at random

@@ -202,7 +202,9 @@ class CudaBackend:
         if feedback:
             self._kept.put("residual", rows, residuals)
         if self.options.momentum_state == "cleared":
-            self._kept.put("velocity", rows, self._kept.take("velocity", rows) * (updates == 0.0))
+            velocity = self._kept.take("velocity", rows)
+            velocity.view(-1)[slice(None) if messages.positions is None else messages.positions] = 0.0
+            self._kept.put("velocity", rows, velocity)
         return messages
 
     def _on_device(self, shares: Floats) -> torch.Tensor:

@@ -14,9 +14,9 @@ from fewjoules.arrays import Flags, Floats, IntArray
 from fewjoules.codec.compressors import with_values
 from fewjoules.codec.sizes import ESTIMATE_FROM, dense_float32_sizes, dense_qsgd_sizes, float32_sizes
 from fewjoules.codec.update import SparseUpdate
-from fewjoules.codec.values import ZERO_SYMBOL
+from fewjoules.codec.values import KINDS, ZERO_SYMBOL
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
-from fewjoules.engine.algorithm.compressors.base import AT_RANDOM, RowMessages
+from fewjoules.engine.algorithm.compressors.base import RowMessages
 from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan
 from fewjoules.engine.simulator.cuda.qsgd import qsgd_of_clients
 from fewjoules.errors import DivergedError, InvalidInputError
@@ -110,7 +110,7 @@ class RowsInFlight:
         computed, kept_back = self.updates.cpu().numpy(), self.residuals.cpu().numpy()
         compressor = COMPRESSORS[self.plan.options.compressor]
 
-        def send(row: int) -> tuple[int, int]:
+        def send(row: int) -> tuple[int, IntArray]:
             order = self.plan.order(row)
             try:
                 sent, left = compressor.send(computed[row].copy(), kept_back[row].copy(), order)
@@ -120,12 +120,14 @@ class RowsInFlight:
             if not self.delivered[row]:
                 left[sent.positions] += sent.values
             computed[row], kept_back[row] = sent.to_dense(), left
-            return sent.count, size
+            return size, sent.positions + row * self.size
 
-        known = np.array(list(self.messages.encoders.map(send, range(computed.shape[0]))), dtype=np.int64)
+        sizes, positions = zip(*self.messages.encoders.map(send, range(computed.shape[0])), strict=True)
         self.residuals.copy_(torch.from_numpy(kept_back))
         self.updates.copy_(torch.from_numpy(computed))
-        return RowMessages(known[:, 0], lambda span: known[span, 1])
+        known, entries = np.array(sizes, dtype=np.int64), np.array([one.size for one in positions], dtype=np.int64)
+        flat = torch.from_numpy(np.concatenate(positions)).to(self.updates.device)
+        return RowMessages(entries, lambda span: known[span], flat)
 
     def _float32_top_k(self) -> RowMessages:
         """Select, send and size without a wait."""
@@ -138,7 +140,7 @@ class RowsInFlight:
             sent = slice(chosen.parts[span[0]].start, chosen.parts[span[-1]].stop)
             return float32_sizes(self.size, positions[sent], values[sent], kept[span])
 
-        return RowMessages(kept, sizes, counted_by_host=True)
+        return RowMessages(kept, sizes, chosen.flat, counted_by_host=True)
 
     def _rounded_top_k(self) -> RowMessages:
         """Select on the GPU; round the few chosen values on the host."""
@@ -158,7 +160,7 @@ class RowsInFlight:
         device = self.updates.device
         self.residuals.view(-1)[chosen.flat] = torch.from_numpy(rest).to(device)
         self._scatter(chosen.flat, torch.from_numpy(seen).to(device))
-        return RowMessages(self.plan.kept, lambda span: known[span])
+        return RowMessages(self.plan.kept, lambda span: known[span], chosen.flat)
 
     def _select(self) -> "_Chosen":
         """Top-k of every row; ``residuals`` then hold the sums with what was chosen cleared."""
@@ -219,7 +221,7 @@ class RowsInFlight:
 def round_values(values: Floats, kind: str, order: ClientOrder) -> tuple[Floats, Floats]:
     """What the server sees of the values that a client chose to send, and what rounding leaves of each."""
     chosen = SparseUpdate.trusted(values.size, np.arange(values.size), values)
-    draws = order.draws(1) if AT_RANDOM[kind] else None
+    draws = order.draws(1) if KINDS[kind].needs_rng else None
     sent, left = with_values(chosen, np.zeros_like(values), kind, levels=order.levels, rng=draws)
     return sent.values, left
 
