@@ -1,0 +1,69 @@
+"""The gaps between the positions of many rows, in groups of 32; shapes depend on the numbers of entries alone."""
+
+from collections.abc import Sequence
+
+import torch
+
+from fewjoules.codec.positions import GROUP
+
+
+class GapGroups:
+    """Where entries lie among the groups: those of a row one after the other, its last group filled up with zeros."""
+
+    def __init__(self, counts: Sequence[int], device: torch.device) -> None:
+        """``counts`` are the entries of each row."""
+        self.row_groups = [-(-count // GROUP) for count in counts]
+        self.rows, self.total, self.entries = len(counts), sum(self.row_groups), sum(counts)
+        self.counts = torch.tensor(counts, dtype=torch.int64, device=device)
+        groups = torch.tensor(self.row_groups, dtype=torch.int64, device=device)
+        self.row_starts = self.counts.cumsum(0) - self.counts
+        self.row_ends = groups.cumsum(0)  # in groups, like row_firsts
+        self.row_firsts = self.row_ends - groups
+        self.numbers = torch.arange(self.total, device=device)
+        self.rows_of = torch.repeat_interleave(groups, output_size=self.total)
+        self.firsts, self.ends = self.row_firsts[self.rows_of], self.row_ends[self.rows_of]
+        within = GROUP * (self.numbers - self.firsts)
+        self.members = (self.counts[self.rows_of] - within).clamp_(max=GROUP)
+        self.vacant = GROUP - self.members
+        begins = self.row_starts[self.rows_of] + within
+        self._sources = _sources(begins, self.members, self.entries)
+        self._bounds, self._first_bounds = self._entries_at_bounds(begins)
+
+    def gaps(self, positions: torch.Tensor) -> torch.Tensor:
+        """Entries skipped before each position; int32 (groups, 32)."""
+        distances = torch.empty(self.entries + 1, dtype=torch.int32, device=positions.device)
+        torch.sub(positions[1:], positions[:-1], out=distances[1:-1])
+        distances.index_copy_(0, self.row_starts, (positions.index_select(0, self.row_starts) + 1).int())
+        distances[-1:].fill_(1)  # what is vacant
+        return distances.index_select(0, self._sources).sub_(1).view(self.total, GROUP)
+
+    def bounds(self, positions: torch.Tensor) -> torch.Tensor:
+        """The position before each group and that of each row's last entry; row r has its groups + 1 of them."""
+        return positions.index_select(0, self._bounds).index_fill_(0, self._first_bounds, -1)
+
+    def _entries_at_bounds(self, begins: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        bounds = torch.empty(self.total + self.rows, dtype=torch.int64, device=begins.device)
+        rows = torch.arange(self.rows, device=begins.device)
+        bounds[self.numbers + self.rows_of + 1] = begins + self.members - 1
+        first_bounds = self.row_firsts + rows
+        bounds[first_bounds] = self.row_starts
+        return bounds, first_bounds
+
+
+def _sources(begins: torch.Tensor, members: torch.Tensor, vacant: int) -> torch.Tensor:
+    """For each place of each group the entry that lies there, or ``vacant``; int32 for half the memory traffic."""
+    places = torch.arange(GROUP, dtype=torch.int32, device=begins.device)
+    entries = begins.int()[:, None] + places
+    return entries.masked_fill_(places >= members[:, None], vacant).view(-1)
+
+
+def sums_between(values: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Sums over groups [firsts[i], ends[i]) of each line of int64 (lines, groups); shape (lines, ranges).
+
+    One running sum over everything is fast and exact: where it overflows, it does so modulo 2^64.
+    """
+    running = torch.empty(values.numel() + 1, dtype=torch.int64, device=values.device)
+    running[:1].zero_()
+    torch.cumsum(values.reshape(-1), 0, out=running[1:])
+    before, after = running[:-1].view(values.shape), running[1:].view(values.shape)
+    return after.index_select(1, ends - 1) - before.index_select(1, firsts)

@@ -1,0 +1,161 @@
+"""Sizes of messages on the device of their entries: what ``fewjoules.codec.sizes`` estimates, in tensor operations.
+
+Nothing waits for the device and no shape depends on the data, so that a sizer can be recorded in a CUDA graph. What is
+summed over many entries are integers: the same entries give the same bytes each time.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from fewjoules.codec import values as val
+from fewjoules.codec.positions import BLOCK_BYTES
+from fewjoules.codec.rans import VALUE_BITS, VALUE_SCALE, VALUE_SYMBOLS
+from fewjoules.codec.sizes import ESTIMATE_FROM
+from fewjoules.codec.varint import varint
+from fewjoules.engine.simulator.cuda.gap_blocks import BLOCK_NATS, NATS, BlockTree
+from fewjoules.engine.simulator.cuda.gap_groups import GapGroups, sums_between
+from fewjoules.engine.simulator.cuda.gap_laws import COST_BITS, ESCAPE, SIZE_LIMIT, ShiftSearch, means, symbol_costs
+from fewjoules.errors import InvalidInputError
+
+_FRAME_BYTES = 8  # magic, version, flags and checksum
+_STATE_BITS = 31
+_EXPONENTS = 2 * VALUE_SYMBOLS  # with either sign
+_COPIES = 1024  # tables of exponents, over which all rows spread their counting
+
+
+def sizable(size: int, count: int) -> bool:
+    """Whether a ``MessageSizer`` takes a message of ``count`` out of ``size`` entries; the host sizes the others."""
+    return count >= ESTIMATE_FROM and 2 * count <= size < SIZE_LIMIT
+
+
+class MessageSizer:
+    """Bytes of messages of so many entries each, which lie one after the other in flat tensors."""
+
+    def __init__(self, size: int, counts: Sequence[int], device: torch.device | str, values: str = "float32") -> None:
+        """Prepare all that depends on the shapes alone; ``values`` is the kind of the messages' values."""
+        counts, device, kind = [int(count) for count in counts], torch.device(device), val.kind_code(values)
+        _check(size, counts)
+        self._groups = groups = GapGroups(counts, device)
+        self._tree, self._shifts = BlockTree(groups), ShiftSearch(size, groups)
+        self._costs = symbol_costs(device)
+        self._bitmap_bytes = (size + 7) // 8
+        plain = val.PLAIN_BYTES[kind]
+        fixed = [_fixed_bytes(size, count) + val.side_bytes(count, kind) + plain * count for count in counts]
+        self._fixed_bytes = torch.tensor(fixed, device=device)
+        self._one = torch.ones(1, dtype=torch.int32, device=device)
+        self._copies = max(8, _COPIES // groups.rows)
+        self._tables = self._tables_of_entries()
+
+    def __call__(self, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Bytes of each message of float32 values; positions int64, increasing within a row; int64 (rows,)."""
+        return self.with_symbols(positions, self.exponent_counts(values))
+
+    def with_symbols(self, positions: torch.Tensor, symbol_counts: torch.Tensor) -> torch.Tensor:
+        """The same for any kind of values, from how often each modelled byte comes in each row; (rows, 256) counts."""
+        coded = coded_bytes(symbol_counts, self._groups.counts)
+        return self._fixed_bytes + self.position_bytes(positions) + coded
+
+    def exponent_counts(self, values: torch.Tensor) -> torch.Tensor:
+        """How many float32 values of each row have which exponent; int64 (rows, 256)."""
+        places = (values.view(torch.int32) >> 23) + self._tables
+        rows = self._groups.rows
+        counts = torch.zeros(rows * self._copies * _EXPONENTS, dtype=torch.int32, device=values.device)
+        counts.scatter_add_(0, places, self._one.expand(places.shape))
+        return counts.view(rows, -1, VALUE_SYMBOLS).sum(dim=1)
+
+    def position_bytes(self, positions: torch.Tensor) -> torch.Tensor:
+        """Bytes of the positions of each row, as gaps in blocks or as a bitmap; int64 (rows,)."""
+        groups = self._groups
+        gaps = groups.gaps(positions)
+        firsts, ends, shifts = self._blocks(gaps, groups.bounds(positions))
+        symbols = (gaps >> shifts.int()[:, None]).clamp_(max=ESCAPE)
+        costs = self._symbol_costs(symbols, firsts, ends) + (groups.members * shifts << COST_BITS)
+        lines = torch.stack([costs, firsts == groups.numbers])
+        cost, blocks = sums_between(lines, groups.row_firsts, groups.row_ends)
+        stream = (cost + (_STATE_BITS << COST_BITS) >> (COST_BITS + 3)) + 1
+        return (BLOCK_BYTES * blocks + _varint_bytes(stream) + stream).clamp_(max=self._bitmap_bytes)
+
+    def _blocks(self, gaps: torch.Tensor, bounds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """First group, end and shift of the block of each group; one block for the row where that is smaller."""
+        groups = self._groups
+        firsts, ends = self._tree.blocks(bounds)
+        ranges = torch.cat([firsts, groups.row_firsts]), torch.cat([ends, groups.row_ends])
+        near = sums_between(self._shifts.near(gaps), *ranges)
+        nats, shifts = self._shifts.best(near)
+        estimates = ((nats + BLOCK_NATS) * ((1 << COST_BITS) / NATS)).long()
+        parted = estimates[: groups.total] * (firsts == groups.numbers)
+        whole = estimates[groups.total :] < sums_between(parted[None], groups.row_firsts, groups.row_ends)[0]
+        joined = whole.index_select(0, groups.rows_of)
+        row_shifts = shifts[groups.total :].index_select(0, groups.rows_of)
+        return (
+            torch.where(joined, groups.firsts, firsts),
+            torch.where(joined, groups.ends, ends),
+            torch.where(joined, row_shifts, shifts[: groups.total]),
+        )
+
+    def _symbol_costs(self, symbols: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        """2^-20 bits of the symbols of each group under the law of its block; int64 (groups,)."""
+        escapes = (symbols == ESCAPE).sum(dim=1)
+        lines = torch.stack([self._groups.members - escapes, symbols.sum(dim=1) - ESCAPE * escapes])
+        laws = (means(*sums_between(lines, firsts, ends)) * (ESCAPE + 1)).int()
+        costs = self._costs.index_select(0, (symbols + laws[:, None]).view(-1)).view(symbols.shape).sum(dim=1)
+        return costs - self._costs.index_select(0, laws) * self._groups.vacant
+
+    def _tables_of_entries(self) -> torch.Tensor:
+        """Where the table starts in which each entry counts its exponent; a negative value's lies before it."""
+        groups = self._groups
+        rows = torch.repeat_interleave(groups.counts, output_size=groups.entries)
+        copies = torch.arange(groups.entries, device=rows.device) % self._copies
+        return (rows * self._copies + copies) * _EXPONENTS + VALUE_SYMBOLS
+
+
+def coded_bytes(symbol_counts: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
+    """Bytes of modelled bytes under their table, or as they are where that is smaller; (rows, 256) counts, (rows,)."""
+    counts = symbol_counts.long()
+    used = counts > 0
+    shares = (counts * VALUE_SCALE // entries[:, None]).clamp_(min=1) * used
+    frequencies, order = shares.sort(dim=1, descending=True, stable=True)
+    frequencies = _with_sum(frequencies)
+    bits = counts.gather(1, order) * (float(VALUE_BITS) - frequencies.clamp(min=1).double().log2())
+    stream = bits.sum(dim=1).long() // 8 + 6
+    marks = used.to(torch.uint8)
+    span = VALUE_SYMBOLS - marks.argmax(dim=1) - marks.flip(1).argmax(dim=1)
+    table = 2 + span + (frequencies >= 128).sum(dim=1)
+    return torch.minimum(table + _varint_bytes(stream) + stream, entries)
+
+
+def _with_sum(frequencies: torch.Tensor) -> torch.Tensor:
+    """Frequencies, largest first, changed to add to 2^12.
+
+    The host's coder takes what is too much from the largest, down to 1, then from the next; what is missing goes to
+    the largest. So each gives what those before it could not.
+    """
+    spare = (frequencies - 1).clamp_(min=0)
+    excess = frequencies.sum(dim=1, keepdim=True) - VALUE_SCALE
+    taken = torch.minimum(excess - (spare.cumsum(dim=1) - spare), spare)
+    taken[:, 1:].clamp_(min=0)
+    return frequencies - taken
+
+
+def _varint_bytes(value: torch.Tensor) -> torch.Tensor:
+    """Bytes of whole numbers from 1 on, seven binary digits each."""
+    digits = torch.frexp(value.double()).exponent
+    return (digits + 6) // 7
+
+
+def _fixed_bytes(size: int, count: int) -> int:
+    return _FRAME_BYTES + len(varint(size)) + len(varint(count))
+
+
+def _check(size: int, counts: list[int]) -> None:
+    if not counts:
+        raise InvalidInputError("counts must be of at least one message, got none")
+    for count in counts:
+        if not sizable(size, count):
+            raise InvalidInputError(
+                f"counts must be from {ESTIMATE_FROM} to size / 2 = {size // 2}, with a size below {SIZE_LIMIT}, "
+                f"got {count}"
+            )
+    if sum(counts) >= SIZE_LIMIT:
+        raise InvalidInputError(f"counts must add to less than {SIZE_LIMIT}, got {sum(counts)}")
