@@ -16,10 +16,10 @@ from report import git_commit
 from fewjoules.engine.algorithm.options import PRECISIONS, TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.reproduce.embedded import embedded_scenario
-from fewjoules.reproduce.studies import LEVELS, STUDIES
 from fewjoules.runs.task import Task, device_name, prepare
 from fewjoules.runs.train import choose_device
+from fewjoules_reproduction.embedded import embedded_scenario
+from fewjoules_reproduction.studies import LEVELS, STUDIES
 
 KINDS = {
     "dense": (1, 1.0, {"compressor": "none"}),

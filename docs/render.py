@@ -19,8 +19,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fewjoules.reproduce.claims import Claim, claims_markdown
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction.claims import Claim, claims_markdown
+from fewjoules_reproduction.table import Table
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results" / "reproduction"

@@ -5,9 +5,9 @@ import numpy as np
 from fewjoules.convergence.fit import PilotRuns, fit_paper_rounds, fit_power_law_rounds
 from fewjoules.convergence.rounds import BoundRounds, PowerLawRounds
 from fewjoules.planner.plan import Plan
-from fewjoules.reproduce.embedded import embedded_scenario
-from fewjoules.reproduce.results import Curves, Pilots, StudyResults
-from fewjoules.reproduce.studies import STUDIES, Setting, baseline_settings
+from fewjoules_reproduction.embedded import embedded_scenario
+from fewjoules_reproduction.results import Curves, Pilots, StudyResults
+from fewjoules_reproduction.studies import STUDIES, Setting, baseline_settings
 
 DEVICES = 12
 LAW = PowerLawRounds(tau=2000.0, c=0.004, a=0.5, q=0.6)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fewjoules.reproduce.claims import Claim, claims_markdown, verdict, write_claims
-from fewjoules.reproduce.claims_choices import claims_by_radio_cost, claims_by_step_cost
-from fewjoules.reproduce.claims_plans import claims_by_devices, claims_by_heterogeneity
-from fewjoules.reproduce.readings import CHOOSERS
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction.claims import Claim, claims_markdown, verdict, write_claims
+from fewjoules_reproduction.claims_choices import claims_by_radio_cost, claims_by_step_cost
+from fewjoules_reproduction.claims_plans import claims_by_devices, claims_by_heterogeneity
+from fewjoules_reproduction.readings import CHOOSERS
+from fewjoules_reproduction.table import Table
 
 DEVICES = np.arange(4, 61, 4)
 LEVELS = np.arange(15)

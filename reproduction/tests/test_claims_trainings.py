@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fewjoules.reproduce.claims_energy import energy_claims, prediction_claims
-from fewjoules.reproduce.claims_trainings import convergence_claims
-from fewjoules.reproduce.tables_trainings import rounds_by
-from tests.reproduce.fabricated import curves, like_the_paper, pilots, record, results, rising
+from fabricated import curves, like_the_paper, pilots, record, results, rising
+from fewjoules_reproduction.claims_energy import energy_claims, prediction_claims
+from fewjoules_reproduction.claims_trainings import convergence_claims
+from fewjoules_reproduction.tables_trainings import rounds_by
 
 SIMILAR_RATE, SIMILAR_ACCURACY = "in terms of convergence rate", "in terms of final accuracy"
 UNDER, TEMPORAL, SLOW = "slightly underperform", "Temporal sparsity", "slow down the convergence"

@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-
-from fewjoules.reproduce.claims import read_claims
-from fewjoules.reproduce.studies import STUDIES
-from tests.reproduce.test_lab import _one_thread  # noqa: F401 - a fixture of all tests here
-from tests.reproduce.test_results import SCALE, Pretended, carried_out, remove, seeds
-from tests.reproduce.test_results import _small as small_studies  # noqa: F401 - likewise
 from tests.test_bad_input import assert_refused, run
+
+from fewjoules_reproduction.claims import read_claims
+from fewjoules_reproduction.studies import STUDIES
+from test_lab import _one_thread  # noqa: F401 - a fixture of all tests here
+from test_results import SCALE, Pretended, carried_out, remove, seeds
+from test_results import _small as small_studies  # noqa: F401 - likewise
 
 ALWAYS = {"claims.md", "claims.csv", "not-run.md", "diary.jsonl"}
 FIG1B = {"fig1b.csv", "fig1b.pdf", "fig1b.png"}
@@ -34,6 +34,17 @@ def diary_of(folder):
     return [json.loads(line) for line in (folder / "diary.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+# --- How it is found
+
+
+def test_the_command_is_that_of_this_package_and_loads_nothing_heavy():
+    code = "import sys, fewjoules.cli.plugins as p; p.load(p.installed()['reproduce']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    modules = set(done.stdout.split())
+    assert "fewjoules_reproduction.command" in modules
+    assert modules.isdisjoint({"torch", "matplotlib", "numba", "plotly", "pyarrow"})
+
+
 # --- Refusals
 
 
@@ -47,7 +58,7 @@ def diary_of(folder):
         (("fig1b", "--processes", "-1"), ("--processes", "-1")),
         (("fig1b", "--processes", "65"), ("--processes", "65")),
         (("fig2c", "--no-train", "--runs", "nowhere"), ("--runs", "folder", "'nowhere'")),
-        (("fig2c", "--runs", __file__), ("--runs", "folder", "test_reproduce_cli.py")),
+        (("fig2c", "--runs", __file__), ("--runs", "folder", "test_command.py")),
     ],
     ids=["unknown", "one unknown", "empty", "no process", "less", "too many processes", "no runs", "runs in a file"],
 )

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 import fewjoules as fj
-from fewjoules.reproduce import trainings
-from fewjoules.reproduce.draw_trainings import _band, _epochs, _lowest_error, note_text
-from fewjoules.reproduce.pool import Means
-from fewjoules.reproduce.records import Records
-from fewjoules.reproduce.table import Table
-from fewjoules.reproduce.trainings import training_figures, write_sheet
-from tests.reproduce.fabricated import SCHEMES, curves, like_the_paper, pilots, record, results
+from fabricated import SCHEMES, curves, like_the_paper, pilots, record, results
+from fewjoules_reproduction import trainings
+from fewjoules_reproduction.draw_trainings import _band, _epochs, _lowest_error, note_text
+from fewjoules_reproduction.pool import Means
+from fewjoules_reproduction.records import Records
+from fewjoules_reproduction.table import Table
+from fewjoules_reproduction.trainings import training_figures, write_sheet
 
 BOTH = frozenset({"accuracy", "energy"})
 WIDE, NARROW = 2100, 1050  # dots
@@ -134,6 +134,6 @@ def test_an_unknown_figure_is_refused_before_anything_is_written(tmp_path):
 
 
 def test_reading_records_needs_no_pytorch_and_loads_no_plotting_early():
-    code = "import sys, fewjoules.reproduce.trainings; print(*{'torch', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, fewjoules_reproduction.trainings; print(*{'torch', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""

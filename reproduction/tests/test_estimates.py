@@ -14,7 +14,7 @@ from torch import nn
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.local import Samples
 from fewjoules.engine.simulator.simulator import Federation
-from fewjoules.reproduce.estimates import (
+from fewjoules_reproduction.estimates import (
     ClientGradients,
     Drift,
     adaptive_local_steps,

@@ -4,8 +4,8 @@ import sys
 import pytest
 
 import fewjoules as fj
-from fewjoules.reproduce.plans import FIGURES, QUICK_DEVICES, plan_figures
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction.plans import FIGURES, QUICK_DEVICES, plan_figures
+from fewjoules_reproduction.table import Table
 
 DRAWN = ("fig1a", "fig1a-million", "fig1-sensitivity", "fig1b", "fig1c", "fig1d")
 
@@ -73,6 +73,6 @@ def test_an_unknown_figure_is_refused_before_anything_is_written(tmp_path):
 
 
 def test_planning_needs_no_pytorch_and_loads_no_plotting_early():
-    code = "import sys, fewjoules.reproduce.plans; print(*{'torch', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, fewjoules_reproduction.plans; print(*{'torch', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""

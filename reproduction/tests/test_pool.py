@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.reproduce import embedded
-from fewjoules.reproduce.pool import Job, Means, carry_out, processes_of
-from fewjoules.reproduce.records import CURVE_COLUMNS, Records
-from fewjoules.reproduce.studies import STUDIES, Setting, baseline_settings
-from tests.reproduce.test_lab import _one_thread, shrink  # noqa: F401 - a fixture of all tests here
+from fewjoules_reproduction import embedded
+from fewjoules_reproduction.pool import Job, Means, carry_out, processes_of
+from fewjoules_reproduction.records import CURVE_COLUMNS, Records
+from fewjoules_reproduction.studies import STUDIES, Setting, baseline_settings
+from test_lab import _one_thread, shrink  # noqa: F401 - a fixture of all tests here
 
 GRID = Setting("pilot", 5, np.full(12, 20.0))
 OTHER = Setting("other", 1, np.full(12, 400.0))

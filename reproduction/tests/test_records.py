@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.reproduce.records import Records
+from fewjoules_reproduction.records import Records
 
 PLAIN = st.recursive(
     st.none()

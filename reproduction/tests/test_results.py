@@ -8,15 +8,15 @@ from concurrent.futures import Executor, Future
 import numpy as np
 import pytest
 
+import fabricated
 from fewjoules.convergence.rounds import BoundRounds, PowerLawRounds
 from fewjoules.errors import InvalidInputError
 from fewjoules.planner import schemes
-from fewjoules.reproduce.embedded import embedded_scenario
-from fewjoules.reproduce.pool import Means
-from fewjoules.reproduce.records import Records
-from fewjoules.reproduce.results import Curves, carry_out_study, spread
-from fewjoules.reproduce.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
-from tests.reproduce import fabricated
+from fewjoules_reproduction.embedded import embedded_scenario
+from fewjoules_reproduction.pool import Means
+from fewjoules_reproduction.records import Records
+from fewjoules_reproduction.results import Curves, carry_out_study, spread
+from fewjoules_reproduction.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
 
 LAW = PowerLawRounds(tau=300.0, c=0.02, a=0.6, q=0.55)
 CONSTANTS = {"smoothness": 2.0, "sigma": 1.0, "gradient_bound": 2.0, "initial_gap": 2.0, "batch": 16.0, "epsilon": 0.1}

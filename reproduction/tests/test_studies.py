@@ -7,9 +7,9 @@ import pytest
 
 from fewjoules.codec.compressors import qsgd_variance
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.reproduce.embedded import embedded_scenario
-from fewjoules.reproduce.pool import Job
-from fewjoules.reproduce.studies import LEVELS, STUDIES, TUNING_SEED, baseline_settings, pilot_settings
+from fewjoules_reproduction.embedded import embedded_scenario
+from fewjoules_reproduction.pool import Job
+from fewjoules_reproduction.studies import LEVELS, STUDIES, TUNING_SEED, baseline_settings, pilot_settings
 
 EVERY = pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
 

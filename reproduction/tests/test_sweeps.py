@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import fewjoules as fj
 from fewjoules.convergence.rounds import PaperRounds
-from fewjoules.reproduce import readings, sweeps
-from fewjoules.reproduce.sensitivity import bound_like, sensitivity
-from fewjoules.reproduce.sweeps import base_problem, with_costs, with_devices, with_heterogeneity
+from fewjoules_reproduction import readings, sweeps
+from fewjoules_reproduction.sensitivity import bound_like, sensitivity
+from fewjoules_reproduction.sweeps import base_problem, with_costs, with_devices, with_heterogeneity
 
 FIGURES = ("fig1a", "fig1b", "fig1c", "fig1d")
 factors = st.integers(-300, 300).map(lambda part: 10.0 ** (part / 100))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fewjoules as fj
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction.table import Table
 
 CELLS = (st.text(max_size=8), st.integers(), st.floats())
 

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from fewjoules.reproduce.table import Table
-from fewjoules.reproduce.tables_trainings import (
+from fabricated import BOUND, DEVICES, LAW, curves, like_the_paper, pilots, record, results
+from fewjoules_reproduction.table import Table
+from fewjoules_reproduction.tables_trainings import (
     curves_table,
     final_accuracy,
     laws_table,
@@ -14,7 +15,6 @@ from fewjoules.reproduce.tables_trainings import (
     rounds_by,
     summary_table,
 )
-from tests.reproduce.fabricated import BOUND, DEVICES, LAW, curves, like_the_paper, pilots, record, results
 
 SLOW = [0.5, 0.9, 0.98, 0.984, 0.99]
 FAST = [0.5, 0.98, 0.985, 0.99, 0.99]

@@ -10,8 +10,8 @@ from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
-from fewjoules.reproduce.estimates import ClientGradients, adaptive_local_steps, estimate_drift
 from fewjoules.runs.task import Task
+from fewjoules_reproduction.estimates import ClientGradients, adaptive_local_steps, estimate_drift
 
 ADAPTATION_STEPS = 40  # local steps between two choices of H
 ESTIMATE_BATCH = 128

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fewjoules.files import whole_file
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction.table import Table
 
 _FIGURES = (
     *("1(a)", "1(b)", "1(c)", "1(d)", "1(c), 1(d)", "2(a)", "2(b)", "2(c)", "2(d)"),

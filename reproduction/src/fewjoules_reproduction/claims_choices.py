@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.reproduce.claims import Claim, verdict
-from fewjoules.reproduce.claims_plans import VISIBLE
-from fewjoules.reproduce.readings import CHOOSERS
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction.claims import Claim, verdict
+from fewjoules_reproduction.claims_plans import VISIBLE
+from fewjoules_reproduction.readings import CHOOSERS
+from fewjoules_reproduction.table import Table
 
 SEVERE = 10.0  # times
 SMOOTH = 2.0  # times

@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from fewjoules.reproduce.claims import Claim
-from fewjoules.reproduce.judge import FIGURE_NAMES, Finding, Judge, is_synchronous, judged, plain
-from fewjoules.reproduce.results import StudyResults
-from fewjoules.reproduce.tables_trainings import PLANNED, predictions_table
+from fewjoules_reproduction.claims import Claim
+from fewjoules_reproduction.judge import FIGURE_NAMES, Finding, Judge, is_synchronous, judged, plain
+from fewjoules_reproduction.results import StudyResults
+from fewjoules_reproduction.tables_trainings import PLANNED, predictions_table
 
 LEAST_SAVING = 1.5  # times
 VISIBLE = 0.01

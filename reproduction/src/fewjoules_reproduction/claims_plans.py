@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.reproduce.claims import Claim, verdict
-from fewjoules.reproduce.readings import NAMES, VARIANTS, Variant
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction.claims import Claim, verdict
+from fewjoules_reproduction.readings import NAMES, VARIANTS, Variant
+from fewjoules_reproduction.table import Table
 
 VISIBLE = 0.01
 ROUNDING = 1e-6  # solvers agree to this

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fewjoules.reproduce.claims import Claim
-from fewjoules.reproduce.judge import FIGURE_NAMES, Finding, Judge, is_synchronous, judged
-from fewjoules.reproduce.readings import NAMES
-from fewjoules.reproduce.results import StudyResults, spread
-from fewjoules.reproduce.tables_trainings import final_accuracy
+from fewjoules_reproduction.claims import Claim
+from fewjoules_reproduction.judge import FIGURE_NAMES, Finding, Judge, is_synchronous, judged
+from fewjoules_reproduction.readings import NAMES
+from fewjoules_reproduction.results import StudyResults, spread
+from fewjoules_reproduction.tables_trainings import final_accuracy
 
 SIMILAR = 0.1  # of the epochs
 SLIGHT = 0.25  # more epochs

@@ -16,8 +16,8 @@ from fewjoules.cli.console import console, plain_errors
 from fewjoules.errors import InvalidInputError, require_integer
 
 if TYPE_CHECKING:
-    from fewjoules.reproduce.claims import Claim
-    from fewjoules.reproduce.pool import Means
+    from fewjoules_reproduction.claims import Claim
+    from fewjoules_reproduction.pool import Means
 
 PLANS = ("fig1a", "fig1b", "fig1c", "fig1d")
 TRAININGS = ("fig2a", "fig2b", "fig2c", "fig2d", "lte", "dirichlet", "writers")
@@ -75,8 +75,8 @@ def reproduce(
         _require_folder(folder)
         if runs is not None and not Path(runs).is_dir():
             raise InvalidInputError(f"--runs must be a folder of records, got {runs!r}, which is none")
-        from fewjoules.reproduce.pool import Means
-        from fewjoules.reproduce.records import Records
+        from fewjoules_reproduction.pool import Means
+        from fewjoules_reproduction.records import Records
 
         means = Means(
             records=Records(Path(runs) if runs else folder / "runs"),
@@ -90,11 +90,11 @@ def reproduce(
 def _draw(names: list[str], folder: Path, means: "Means", processes: int, quick: bool) -> None:
     """Everything named into the folder: figures, tables, claims, and what was not run."""
     from fewjoules.files import whole_file
-    from fewjoules.reproduce.claims import joined_claims, read_claims, write_claims
-    from fewjoules.reproduce.diary import DIARY, write_entry
-    from fewjoules.reproduce.plans import LEFT_OUT, plan_figures
-    from fewjoules.reproduce.trainings import LEFT_OUT as LEFT_OUT_TRAININGS
-    from fewjoules.reproduce.trainings import studies_of
+    from fewjoules_reproduction.claims import joined_claims, read_claims, write_claims
+    from fewjoules_reproduction.diary import DIARY, write_entry
+    from fewjoules_reproduction.plans import LEFT_OUT, plan_figures
+    from fewjoules_reproduction.trainings import LEFT_OUT as LEFT_OUT_TRAININGS
+    from fewjoules_reproduction.trainings import studies_of
 
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / DIARY).is_file():
@@ -124,9 +124,9 @@ def _trained(
     names: list[str], folder: Path, means: "Means", processes: int, quick: bool
 ) -> "tuple[list[Claim], list[str]]":
     """Claims about trainings and what was not run; a line in the diary tells how many were made, even if stopped."""
-    from fewjoules.reproduce.diary import write_entry
-    from fewjoules.reproduce.pool import processes_of
-    from fewjoules.reproduce.trainings import training_figures
+    from fewjoules_reproduction.diary import write_entry
+    from fewjoules_reproduction.pool import processes_of
+    from fewjoules_reproduction.trainings import training_figures
 
     began, made = time.monotonic(), 0
 
@@ -156,7 +156,7 @@ def _require_names(figures: list[str] | None) -> list[str]:
 
 
 def _require_folder(folder: Path) -> None:
-    from fewjoules.reproduce.diary import DIARY
+    from fewjoules_reproduction.diary import DIARY
 
     if folder.exists() and not folder.is_dir():
         raise InvalidInputError(f"{folder}: must be a folder, got a file")

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fewjoules.reproduce.draw import WIDTH_INCHES, decades, legend_below, paper_figure, sample, scheme_line
-from fewjoules.reproduce.draw_trainings import LABELS, PAPER, few_decades
-from fewjoules.reproduce.results import StudyResults
-from fewjoules.reproduce.studies import STUDIES
-from fewjoules.reproduce.tables_trainings import LAWS, pilots_table, predictions_table, rounds_by
+from fewjoules_reproduction.draw import WIDTH_INCHES, decades, legend_below, paper_figure, sample, scheme_line
+from fewjoules_reproduction.draw_trainings import LABELS, PAPER, few_decades
+from fewjoules_reproduction.results import StudyResults
+from fewjoules_reproduction.studies import STUDIES
+from fewjoules_reproduction.tables_trainings import LAWS, pilots_table, predictions_table, rounds_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

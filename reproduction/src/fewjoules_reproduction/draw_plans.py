@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.reproduce.draw import decades, legend_below, paper_figure, plain_ticks, sample, scheme_line
-from fewjoules.reproduce.readings import CHOOSERS, NAMES, READINGS, VARIANTS, Reading
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction.draw import decades, legend_below, paper_figure, plain_ticks, sample, scheme_line
+from fewjoules_reproduction.readings import CHOOSERS, NAMES, READINGS, VARIANTS, Reading
+from fewjoules_reproduction.table import Table
 
 Dashes = str | tuple[int, tuple[float, float]]
 if TYPE_CHECKING:

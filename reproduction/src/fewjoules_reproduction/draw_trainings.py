@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.reproduce.draw import WIDTH_INCHES, legend_below, paper_figure, sample, scheme_line
-from fewjoules.reproduce.readings import NAMES
-from fewjoules.reproduce.records import Record
-from fewjoules.reproduce.results import StudyResults
+from fewjoules_reproduction.draw import WIDTH_INCHES, legend_below, paper_figure, sample, scheme_line
+from fewjoules_reproduction.readings import NAMES
+from fewjoules_reproduction.records import Record
+from fewjoules_reproduction.results import StudyResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,9 +12,9 @@ from fewjoules.scenario import Scenario
 
 def embedded_scenario(name: str) -> Scenario:
     """The scenario of ``scenarios/NAME``."""
-    file = resources.files("fewjoules.reproduce").joinpath("scenarios", name)
+    file = resources.files("fewjoules_reproduction").joinpath("scenarios", name)
     if not file.is_file():
-        raise InvalidInputError(f"the scenario must be one of those in reproduce/scenarios, got {name!r}")
+        raise InvalidInputError(f"the scenario must be one of those in fewjoules_reproduction/scenarios, got {name!r}")
     return Scenario.from_text(file.read_text(encoding="utf-8"), f"{name} (embedded)", Path())
 
 

@@ -7,9 +7,9 @@ needs has no run or where there is nothing to compare.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fewjoules.reproduce.claims import Claim, verdict
-from fewjoules.reproduce.readings import NAMES
-from fewjoules.reproduce.results import StudyResults
+from fewjoules_reproduction.claims import Claim, verdict
+from fewjoules_reproduction.readings import NAMES
+from fewjoules_reproduction.results import StudyResults
 
 FIGURE_NAMES = NAMES | {"dense": "dense SGD"}
 

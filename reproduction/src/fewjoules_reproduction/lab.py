@@ -15,13 +15,13 @@ from fewjoules.engine.simulator.loop import TARGET, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
-from fewjoules.reproduce.adaptive import finished, train_adaptively
-from fewjoules.reproduce.embedded import embedded_scenario
-from fewjoules.reproduce.estimates import ClientGradients, estimate_constants
-from fewjoules.reproduce.records import CURVE_COLUMNS, Record
-from fewjoules.reproduce.studies import STUDIES, TUNING_SEED, Setting
 from fewjoules.runs.task import Task, device_name, prepare, varied
 from fewjoules.runs.train import choose_device
+from fewjoules_reproduction.adaptive import finished, train_adaptively
+from fewjoules_reproduction.embedded import embedded_scenario
+from fewjoules_reproduction.estimates import ClientGradients, estimate_constants
+from fewjoules_reproduction.records import CURVE_COLUMNS, Record
+from fewjoules_reproduction.studies import STUDIES, TUNING_SEED, Setting
 
 
 class Lab:

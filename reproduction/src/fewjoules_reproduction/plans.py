@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.reproduce import draw_plans, sweeps
-from fewjoules.reproduce.claims import Claim
-from fewjoules.reproduce.claims_choices import claims_by_radio_cost, claims_by_step_cost
-from fewjoules.reproduce.claims_plans import claims_by_devices, claims_by_heterogeneity
-from fewjoules.reproduce.readings import WITHOUT_BENDERS
-from fewjoules.reproduce.sensitivity import FACTORS, sensitivity
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction import draw_plans, sweeps
+from fewjoules_reproduction.claims import Claim
+from fewjoules_reproduction.claims_choices import claims_by_radio_cost, claims_by_step_cost
+from fewjoules_reproduction.claims_plans import claims_by_devices, claims_by_heterogeneity
+from fewjoules_reproduction.readings import WITHOUT_BENDERS
+from fewjoules_reproduction.sensitivity import FACTORS, sensitivity
+from fewjoules_reproduction.table import Table
 
 QUICK_DEVICES = 10_000
 _POINTS = "every other point of the sweeps of Fig. 1"

@@ -11,12 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fewjoules.reproduce.embedded import scenario_digest
-from fewjoules.reproduce.records import Record, Records
-from fewjoules.reproduce.studies import STUDIES, Setting
+from fewjoules_reproduction.embedded import scenario_digest
+from fewjoules_reproduction.records import Record, Records
+from fewjoules_reproduction.studies import STUDIES, Setting
 
 if TYPE_CHECKING:
-    from fewjoules.reproduce.lab import Lab
+    from fewjoules_reproduction.lab import Lab
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ _labs: "dict[tuple[str, str, str | None], Lab]" = {}  # by task, device and data
 
 
 def _make(job: Job, device: str, data_dir: str | None) -> Record:
-    from fewjoules.reproduce.lab import Lab
+    from fewjoules_reproduction.lab import Lab
 
     key = (STUDIES[job.study].task, device, data_dir)
     if key not in _labs:

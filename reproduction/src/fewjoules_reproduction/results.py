@@ -13,10 +13,10 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import SCHEMES, flexible
-from fewjoules.reproduce.pool import Job, Means, carry_out
-from fewjoules.reproduce.records import Record
-from fewjoules.reproduce.studies import STUDIES, TUNING_SEED, Setting, Study, baseline_settings, pilot_settings
 from fewjoules.scenario import Scenario
+from fewjoules_reproduction.pool import Job, Means, carry_out
+from fewjoules_reproduction.records import Record
+from fewjoules_reproduction.studies import STUDIES, TUNING_SEED, Setting, Study, baseline_settings, pilot_settings
 
 REFERENCE = "reference"  # the run that tells how rounds grow from the pilot accuracy to each target
 

@@ -10,9 +10,9 @@ from fewjoules.convergence.rounds import BoundRounds, PaperRounds
 from fewjoules.errors import InvalidInputError
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import flexible
-from fewjoules.reproduce.readings import READINGS, Reading
-from fewjoules.reproduce.sweeps import energy_rows, with_costs, with_devices
-from fewjoules.reproduce.table import Cell, Table
+from fewjoules_reproduction.readings import READINGS, Reading
+from fewjoules_reproduction.sweeps import energy_rows, with_costs, with_devices
+from fewjoules_reproduction.table import Cell, Table
 
 FACTORS = tuple(10.0**power for power in range(-3, 4))
 LARGEST_SPARSITIES = (100.0, 1_000.0, 10_000.0)

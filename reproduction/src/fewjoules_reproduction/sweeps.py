@@ -11,9 +11,9 @@ from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import flexible
-from fewjoules.reproduce.embedded import embedded_scenario
-from fewjoules.reproduce.readings import CHOOSERS, READINGS, Reading
-from fewjoules.reproduce.table import Cell, Table
+from fewjoules_reproduction.embedded import embedded_scenario
+from fewjoules_reproduction.readings import CHOOSERS, READINGS, Reading
+from fewjoules_reproduction.table import Cell, Table
 
 GROUPS = 4
 SPREAD = np.array([-0.03, -0.01, 0.01, 0.03])  # of the mean bandwidth, a level of heterogeneity

@@ -8,9 +8,9 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.convergence.rounds import RoundsModel
-from fewjoules.reproduce.records import Record
-from fewjoules.reproduce.results import Curves, Pilots, StudyResults, spread
-from fewjoules.reproduce.table import Cell, Table
+from fewjoules_reproduction.records import Record
+from fewjoules_reproduction.results import Curves, Pilots, StudyResults, spread
+from fewjoules_reproduction.table import Cell, Table
 
 PLANNED = ("flexible", "unified", "greedy", "synchronous", "dense", "fedavg")  # by the power law
 LAWS = ("power-law", "paper", "bound")

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.reproduce import tables_trainings as tables
-from fewjoules.reproduce.claims import Claim
-from fewjoules.reproduce.claims_energy import energy_claims, prediction_claims
-from fewjoules.reproduce.claims_trainings import convergence_claims
-from fewjoules.reproduce.draw_laws import draw_pilots, draw_predictions
-from fewjoules.reproduce.draw_trainings import PAPER, draw_accuracy, draw_energy, energy_panels
-from fewjoules.reproduce.embedded import embedded_scenario
-from fewjoules.reproduce.pool import Means
-from fewjoules.reproduce.results import StudyResults, carry_out_study
-from fewjoules.reproduce.studies import STUDIES
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction import tables_trainings as tables
+from fewjoules_reproduction.claims import Claim
+from fewjoules_reproduction.claims_energy import energy_claims, prediction_claims
+from fewjoules_reproduction.claims_trainings import convergence_claims
+from fewjoules_reproduction.draw_laws import draw_pilots, draw_predictions
+from fewjoules_reproduction.draw_trainings import PAPER, draw_accuracy, draw_energy, energy_panels
+from fewjoules_reproduction.embedded import embedded_scenario
+from fewjoules_reproduction.pool import Means
+from fewjoules_reproduction.results import StudyResults, carry_out_study
+from fewjoules_reproduction.studies import STUDIES
+from fewjoules_reproduction.table import Table
 
 
 @dataclass(frozen=True)
