@@ -12,15 +12,16 @@ import fewjoules as fj
 from fewjoules.convergence.rounds import BoundRounds
 from fewjoules.errors import DivergedError, InvalidInputError
 from fewjoules.ledger.schema import METRICS
-from fewjoules.reproduce import adaptive as adaptively
-from fewjoules.reproduce import pool
-from fewjoules.reproduce.embedded import embedded_scenario
-from fewjoules.reproduce.lab import Lab, curve_of
-from fewjoules.reproduce.records import Records
-from fewjoules.reproduce.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
 from fewjoules.runs.task import prepare, varied
+from fewjoules_reproduction import adaptive as adaptively
+from fewjoules_reproduction import pool
+from fewjoules_reproduction.embedded import embedded_scenario
+from fewjoules_reproduction.lab import Lab, curve_of
+from fewjoules_reproduction.records import Records
+from fewjoules_reproduction.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
 
 DEVICES, BATCH, SAMPLES = 12, 16, 1437
+GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 TINY = Scale(
     sparsities=(20.0, 400.0),
     local_steps=(1, 5),
@@ -404,7 +405,7 @@ def test_parts_of_an_adaptive_run_hand_on_the_model_as_separate_trainings_would(
 
 @pytest.mark.parametrize(
     "device",
-    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
+    ["cpu", pytest.param("cuda", marks=GPU)],
 )
 def test_an_adaptive_run_that_stays_at_one_step_is_dense_training_throughout(device, monkeypatch):
     monkeypatch.setattr(adaptively, "ADAPTATION_STEPS", 4)
