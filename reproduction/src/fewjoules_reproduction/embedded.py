@@ -5,9 +5,22 @@ import hashlib
 import json
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.scenario import Scenario
+from fewjoules.scenario.schema.training import TrainingTable
+
+FIRST_KEYS = frozenset(  # of [training] when the first records were made
+    [
+        *("data", "partition", "dirichlet_concentration", "shards_per_client"),
+        *("learning_rate", "schedule", "decay_rounds", "decay_factor", "momentum", "batch_size", "batch_growth"),
+        *("error_feedback", "compressor", "values", "levels", "weighting"),
+        *("participation", "failure_probability", "failure_trace", "downlink", "channel", "coherence_blocks"),
+        *("target_accuracy", "rounds", "energy_budget_joules", "time_budget_seconds", "evaluate_every"),
+        *("precision", "seed"),
+    ]
+)
 
 
 def embedded_scenario(name: str) -> Scenario:
@@ -20,14 +33,28 @@ def embedded_scenario(name: str) -> Scenario:
 
 @functools.cache
 def scenario_digest(name: str, bit_scale: float) -> str:
-    """Of all in a scenario that a training and its joules depend on; bits count as if ``bit_scale`` were 1."""
+    """Hash of everything in a scenario that its trainings and their joules depend on.
+
+    Joules of bits are divided by ``bit_scale``, so that scenarios that differ in the cost of a bit alone share a hash.
+    """
     scenario = embedded_scenario(name)
     assert scenario.training is not None
     fleet = scenario.fleet
     costs = [fleet.joules_per_step, fleet.joules_per_bit / bit_scale, fleet.message_joules / bit_scale]
-    told = {
+    hashed = {
         "architecture": scenario.architecture,
-        "training": scenario.training.model_dump(mode="json"),
+        "training": hashed_training(scenario.training),
         "joules": [[float(f"{value:.6g}") for value in column] for column in costs],
     }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def hashed_training(training: TrainingTable) -> dict[str, Any]:
+    """The part of [training] that the hash covers: ``FIRST_KEYS``, and every later key that is not at its default.
+
+    A key that FewJoules adds to the table therefore leaves the records of earlier trainings valid.
+    """
+    changed = training.model_dump(mode="json", exclude_defaults=True)
+    return {
+        key: value for key, value in training.model_dump(mode="json").items() if key in FIRST_KEYS or key in changed
+    }
