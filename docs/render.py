@@ -110,8 +110,11 @@ def _all_claims() -> list[Claim]:
 
 
 def summary(name: str, target: str) -> str:
-    header = ("scheme", "H", "sparsity", "step size", "rounds, predicted", "measured", "joules, predicted", "measured")
-    lines = [_line((*header, "least to most", "over FlexibleSpar", "final accuracy")), "|---" * (len(header) + 3) + "|"]
+    header = ("scheme", "H", "sparsity", "step size", "rounds predicted", "measured", "joules predicted", "measured")
+    lines = [
+        _line((*header, "minimum to maximum", "times FlexibleSpar", "final accuracy")),
+        "|---" * (len(header) + 3) + "|",
+    ]
     rows = [row for row in table(name).rows() if _same(row["target"], target)]
     for row in sorted(rows, key=lambda row: list(NAMES).index(str(row["setting"]))):
         low, high = (float(row[f"{end}_sparsity"]) for end in ("smallest", "largest"))

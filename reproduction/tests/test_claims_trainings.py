@@ -81,15 +81,15 @@ def test_a_plan_that_synchronises_at_every_step_tells_nothing_of_local_steps():
     claim = claim_of(replace(given, curves=dict(given.curves) | {"flexible": same}), TEMPORAL)
     assert claim.verdict == "not reproduced"  # the grid alone
     assert claim.number.startswith("pilot grid")
-    assert claim.why == "FlexibleSpar's plan has H = 1 here: it is SynSgdSpar. The pilot grid alone decides."
+    assert claim.why == "FlexibleSpar's plan has H = 1 here, which makes it SynSgdSpar. The pilot grid alone decides."
 
 
 @pytest.mark.parametrize(
     ("missing", "verdict", "text"),
     [
-        ("flexible", "reproduced", "to 99 %: H without end, sparsity x"),
+        ("flexible", "reproduced", "to 99 %: H infinite, sparsity x"),
         ("dense", "reproduced", "sparsity x0.00"),
-        ("synchronous", "partly", "to 99 %: H x0.00, sparsity without end"),
+        ("synchronous", "partly", "to 99 %: H x0.00, sparsity infinite"),
     ],
 )
 def test_a_level_that_a_scheme_misses_takes_it_infinitely_many_epochs(missing, verdict, text):
@@ -137,7 +137,7 @@ def test_one_seed_that_misses_the_target_makes_the_mean_a_lower_bound():
     given["flexible"] = curves("flexible", [record([0.99])] * 2)
     given["greedy"] = curves("greedy", [record([0.99], joules=2.0), record([0.5, 0.5], joules=2.0)])
     assert "GreedySpar over 3" in claim_of(results(given), SAVES).number
-    assert "GreedySpar with 1 of 2 seeds only" in claim_of(results(given), DENSE).number
+    assert "GreedySpar reaches it with 1 of 2 seeds only" in claim_of(results(given), DENSE).number
     assert claim_of(results(given), DENSE).verdict == "not reproduced"
 
 

@@ -248,7 +248,7 @@ def test_help_teaches():
     for option in ("--quick", "--out", "--runs", "--no-train", "--processes", "--data-dir", "--device"):
         assert option in text
     assert "fewjoules reproduce --quick" in text
-    assert "goes on where it was" in text
+    assert "continues a reproduction that was stopped" in text
 
 
 # --- Ctrl-C
@@ -272,7 +272,7 @@ def test_an_interrupted_reproduction_keeps_its_trainings_ends_its_processes_and_
         _, told = program.communicate(timeout=60.0)
     assert program.returncode == 130
     last = re.fullmatch(
-        r"stopped; (\d+) new trainings are kept, and the same command goes on from there", told.splitlines()[-1]
+        r"stopped; (\d+) new trainings are kept, and the same command continues from there", told.splitlines()[-1]
     )
     assert last is not None, told
     assert "Traceback" not in told

@@ -1,1 +1,1 @@
-"""The paper's evaluation, figure by figure: what follows from its model, and which of its sentences hold."""
+"""Reproduction of the paper's evaluation: its figures, its trainings and a verdict on each of its claims."""

@@ -1,4 +1,4 @@
-"""A sentence of the paper, and whether it is reproduced."""
+"""Claims: sentences of the paper with verdicts, read and written as tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ Verdict = Literal["reproduced", "partly", "not reproduced", "not run"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """One sentence under one reading: the verdict, our number in a few words, and why."""
+    """One sentence under one reading, with the verdict, our number in a few words, and the reason."""
 
     figure: str
     sentence: str
@@ -36,7 +36,7 @@ def verdict(parts: Iterable[bool]) -> Verdict:
 
 
 def claims_markdown(claims: Sequence[Claim]) -> str:
-    """A table for the documentation; a sentence is written once for all its readings."""
+    """Claims as a Markdown table, in which a sentence is written once for all its readings."""
     lines = ["| figure | sentence | reading | verdict | our number | why |", "|---|---|---|---|---|---|"]
     before = None
     for claim in claims:
@@ -49,20 +49,20 @@ def claims_markdown(claims: Sequence[Claim]) -> str:
 
 
 def joined_claims(before: Sequence[Claim], new: Sequence[Claim]) -> list[Claim]:
-    """The new claims, and those from before about other figures or studies, in the order of the figures."""
+    """New claims and earlier ones about other figures or studies, in the order of the figures."""
     made = {_subject(claim) for claim in new}
     kept = [claim for claim in before if _subject(claim) not in made]
     return sorted([*kept, *new], key=lambda claim: _FIGURES.index(claim.figure) if claim.figure in _FIGURES else -1)
 
 
 def read_claims(path: Path) -> list[Claim]:
-    """What ``write_claims`` wrote as CSV; nothing where there is no such file."""
+    """Read the claims that ``write_claims`` wrote as CSV; a missing file gives an empty list."""
     rows: Sequence[Mapping[str, Any]] = Table.read_csv(path).rows() if path.is_file() else ()
     return [Claim(**row) for row in rows]
 
 
 def write_claims(claims: Sequence[Claim], path: Path) -> None:
-    """All claims as CSV, or as Markdown where the name ends in .md."""
+    """Write claims as CSV, or as Markdown if the name ends in .md."""
     if path.suffix == ".md":
         with whole_file(path) as stream:
             stream.write(claims_markdown(claims).encode())
@@ -72,7 +72,7 @@ def write_claims(claims: Sequence[Claim], path: Path) -> None:
 
 
 def _subject(claim: Claim) -> tuple[str, str]:
-    """The figure, and the study where several share it: a reading of a plan is none, one of trainings ends in seeds."""
+    """Key of a claim: its figure, plus the study for training claims."""
     study, comma, seeds = claim.reading.rpartition(", ")
     return claim.figure, study if comma and "seed" in seeds else ""
 

@@ -1,4 +1,4 @@
-"""The sentences about Fig. 1(c) and 1(d), judged from FlexibleSpar's choices. For 1(a), 1(b) see claims_plans.py."""
+"""Claims about Fig. 1(c) and 1(d), judged from FlexibleSpar's choices; claims_plans.py has 1(a) and 1(b)."""
 
 from collections.abc import Callable
 
@@ -10,18 +10,19 @@ from fewjoules_reproduction.claims_plans import VISIBLE
 from fewjoules_reproduction.readings import CHOOSERS
 from fewjoules_reproduction.table import Table
 
-SEVERE = 10.0  # times
-SMOOTH = 2.0  # times
+SEVERE = 10.0  # factor by which sparsity grows
+SMOOTH = 2.0  # largest factor between neighbouring points
 SLIGHT = 0.1  # of the energy
 _GROUPS = (1, 2, 3, 4)
 _FLOOR = (
-    "Scaling delta by t and H by 1/t changes (27) only by the logarithm in the bits, which favours a small delta: "
-    "the optimum keeps delta near its lower limit and lets H follow zeta_com / zeta_cmp. At a fixed H delta follows it."
+    "Scaling delta by t and H by 1/t changes (27) only through the logarithm in the bits, which favours a small "
+    "delta: the optimum keeps delta near its lower limit and adapts H to zeta_com / zeta_cmp. At a fixed H it adapts "
+    "delta instead."
 )
 
 
 def claims_by_radio_cost(table: Table) -> list[Claim]:
-    """Every sentence about Fig. 1(c), for each solver."""
+    """Claims about Fig. 1(c), one per sentence and solver."""
     return _judged(
         table,
         (
@@ -40,9 +41,9 @@ def claims_by_radio_cost(table: Table) -> list[Claim]:
 
 
 def claims_by_step_cost(table: Table, by_radio_cost: Table, mirrored: Table) -> list[Claim]:
-    """Every sentence about Fig. 1(d) and about both, for each solver; ``mirrored`` is from ``mirrored_choices``."""
+    """Claims about 1(d) and both figures, one per sentence and solver; ``mirrored`` is from ``mirrored_choices``."""
     claims = [_symmetrical(by_radio_cost, mirrored, solver) for solver in CHOOSERS]
-    claims += _judged(table, (_sparsity_falls_with_steps_dearer, _steps_large_with_steps_dearer))
+    claims += _judged(table, (_sparsity_falls_with_step_cost, _steps_large_with_step_cost))
     claims += [_trade_off(by_radio_cost, table, solver) for solver in CHOOSERS]
     return claims + [_smooth_balance(by_radio_cost, table, solver) for solver in CHOOSERS]
 
@@ -77,7 +78,7 @@ def _radio_small_at_first(table: Table, solver: str) -> Claim:
         solver,
         [share <= SLIGHT],
         f"radio takes {100.0 * share:.2g} % of the energy at the smallest zeta_com",
-        "Bits are next to free there.",
+        "Bits cost almost nothing there.",
     )
 
 
@@ -90,7 +91,7 @@ def _steps_large_at_first(table: Table, solver: str) -> Claim:
         solver,
         [bool(steps[0] == steps.max() > steps.min())],
         f"H = {steps[0]:.0f} at the smallest zeta_com; H from {steps.min():.0f} to {steps.max():.0f} over the sweep",
-        "With communication nearly free the energy is K H times that of a step, and K H grows with H: H = 1 is best.",
+        "With almost free communication the energy is K H times that of a step, and K H grows with H: H = 1 is best.",
     )
 
 
@@ -132,7 +133,7 @@ def _first_group_sparsest(table: Table, solver: str) -> Claim:
         solver,
         [bool(above.min() >= 1.0 - 1e-9), points > above.size / 2],
         f"visibly sparser at {points} of {above.size} points, by up to {100.0 * (above.max() - 1.0):.2g} %",
-        "For one H and mu the closed form of delta grows with the joules of a bit.",
+        "At the same H and mu, the closed form of delta grows with the energy of a bit.",
     )
 
 
@@ -147,7 +148,7 @@ def _radio_profound_at_last(table: Table, solver: str) -> Claim:
         [bool(share[-1] > 0.5)],
         f"radio takes {100.0 * share[-1]:.2g} % of the energy at the largest zeta_com, more than half at {points} of "
         f"{share.size} points",
-        "A planner works against it: the dearer a bit, the fewer it sends.",
+        "A planner counteracts this: it sends fewer bits when they are more expensive.",
     )
 
 
@@ -186,12 +187,15 @@ def _steps_decrease_at_last(table: Table, solver: str) -> Claim:
         solver,
         [bool(steps[-1] < steps[len(steps) // 2]), bool(steps[-1] < steps[0])],
         _steps_text(steps),
-        "Dearer messages are worth fewer of them, so more steps between. Algorithm 2 from H = 1 may never leave it.",
+        "With more expensive messages the optimum sends fewer of them and takes more steps in between. Algorithm 2 "
+        "started at H = 1 may stay there.",
     )
 
 
 def _symmetrical(by_radio_cost: Table, mirrored: Table, solver: str) -> Claim:
-    """A part for each point of 1(c): a cheaper step, not a dearer bit, gives the same H and, to 1 %, sparsity."""
+    """A part for each point of 1(c): a cheaper step instead of a more expensive bit gives the same H and, within 1 %,
+    the same sparsity.
+    """
     one, other = by_radio_cost.where(solver=solver), mirrored.where(solver=solver)
     apart = np.abs(_sparsity(one) / _sparsity(other) - 1.0).max(axis=0)
     same = (one.numbers("local_steps") == other.numbers("local_steps")) & (apart <= VISIBLE)
@@ -201,12 +205,12 @@ def _symmetrical(by_radio_cost: Table, mirrored: Table, solver: str) -> Claim:
         solver,
         [bool(point) for point in same],
         f"{same.sum()} of {same.size} points alike, sparsities within {apart.max():.1g} of each other",
-        "Exactly so: (27) divided by zeta_com depends on zeta_cmp / zeta_com alone. Algorithm 2's absolute tolerance "
-        "does not divide with it.",
+        "This is exact: (27) divided by zeta_com depends on zeta_cmp / zeta_com alone. Algorithm 2 deviates because "
+        "its tolerance is absolute.",
     )
 
 
-def _sparsity_falls_with_steps_dearer(table: Table, solver: str) -> Claim:
+def _sparsity_falls_with_step_cost(table: Table, solver: str) -> Claim:
     """Two parts for each group: its sparsity never rises, and ends visibly lower than it began."""
     sparsity = _sparsity(table)[:, ::-1]
     return _claim(
@@ -220,7 +224,7 @@ def _sparsity_falls_with_steps_dearer(table: Table, solver: str) -> Claim:
     )
 
 
-def _steps_large_with_steps_dearer(table: Table, solver: str) -> Claim:
+def _steps_large_with_step_cost(table: Table, solver: str) -> Claim:
     """Two parts: H at the largest zeta_cmp is above that in the middle of the sweep, and above that at the smallest."""
     steps = table.numbers("local_steps")
     return _claim(
@@ -229,7 +233,7 @@ def _steps_large_with_steps_dearer(table: Table, solver: str) -> Claim:
         solver,
         [bool(steps[-1] > steps[len(steps) // 2]), bool(steps[-1] > steps[0])],
         _steps_text(steps),
-        "Dearer steps are worth fewer of them: K H grows with H.",
+        "With more expensive steps the optimum takes fewer of them, and K H grows with H.",
     )
 
 
@@ -248,7 +252,7 @@ def _trade_off(by_radio_cost: Table, by_step_cost: Table, solver: str) -> Claim:
         f"sparsity moves against H in {sum(parts)} of the {len(parts)} steps in which H changes"
         if parts
         else "H never changes",
-        "Their product counts, one replaces the other: where H jumps up delta falls, but delta H grows with zeta_com.",
+        "Mainly the product delta H matters: where H jumps up, delta falls, but delta H grows with zeta_com.",
     )
 
 
@@ -264,7 +268,7 @@ def _smooth_balance(by_radio_cost: Table, by_step_cost: Table, solver: str) -> C
         [bool(jump <= SMOOTH * (1.0 + 1e-9)) for jump in jumps.flat],
         f"from point to point H changes by a factor of up to {jumps[:, 0].max():.2g}, sparsity by up to "
         f"{jumps[:, 1:].max():.2g}",
-        "H is a whole number, and delta makes up for its jumps.",
+        "H is an integer, and delta compensates for its jumps.",
     )
 
 
@@ -278,12 +282,13 @@ def _sparsity(table: Table) -> FloatArray:
 
 
 def _rising(sparsity: FloatArray) -> list[bool]:
-    """Of each group: whether its sparsity never falls, and whether it ends visibly higher than it began."""
+    """Two parts for each group: its sparsity never falls, and it ends visibly higher than it began."""
     visibly = [bool(group[-1] > (1.0 + VISIBLE) * group[0]) for group in sparsity]
     return [_falls(group) == 0 for group in sparsity] + visibly
 
 
 def _falls(curve: FloatArray) -> int:
+    """Number of steps in which the curve falls."""
     return int(np.sum(np.diff(curve) < -1e-6 * curve[:-1]))
 
 
@@ -292,4 +297,4 @@ def _range(values: FloatArray) -> str:
 
 
 def _steps_text(steps: FloatArray) -> str:
-    return f"H = {steps[0]:.0f} at first, {steps[len(steps) // 2]:.0f} in the middle, {steps[-1]:.0f} at last"
+    return f"H = {steps[0]:.0f} at the start, {steps[len(steps) // 2]:.0f} in the middle, {steps[-1]:.0f} at the end"

@@ -1,9 +1,9 @@
-"""The sentence about joules in Fig. 2, and what we claim of predictions; for the rest see claims_trainings.py.
+"""Claims about joules in Fig. 2, and our own about predictions; claims_trainings.py has the others.
 
-Joules to a target are the mean over seeds of what all devices had used when the test accuracy first reached it. A run
-that missed the target counts with the joules of the whole run, a lower bound; where that does not decide, a part fails.
-A target that all the schemes compared miss is left out. The criteria were committed after the first runs on MNIST and
-before all others.
+Joules to a target are the mean over seeds of the energy that all devices had used when the test accuracy first reached
+the target. If a run missed it, the joules of the whole run are a lower bound; a part that the bound does not decide
+fails. A target that all the compared schemes miss is left out. The criteria were committed after the first runs on
+MNIST and before all others.
 """
 
 import math
@@ -15,7 +15,7 @@ from fewjoules_reproduction.judge import FIGURE_NAMES, Finding, Judge, is_synchr
 from fewjoules_reproduction.results import StudyResults
 from fewjoules_reproduction.tables_trainings import PLANNED, predictions_table
 
-LEAST_SAVING = 1.5  # times
+LEAST_SAVING = 1.5  # as a factor
 VISIBLE = 0.01
 GOOD_PREDICTION = 0.2
 OTHERS = ("unified", "greedy", "synchronous", "dense")
@@ -23,12 +23,12 @@ LAW_NAMES = {"power-law": "power law", "paper": "paper's form"}
 
 
 def energy_claims(results: StudyResults, figure: str) -> list[Claim]:
-    """Every sentence about joules, on one study."""
+    """Claims about joules on one study."""
     return [judged(judge, results, figure) for judge in _JUDGES]
 
 
 def prediction_claims(results: StudyResults, figure: str) -> list[Claim]:
-    """What we claim, not the paper: how far predictions can be trusted, and that the power law plans best."""
+    """Our own claims on one study: predictions are accurate, and the power law gives the best plans."""
     return [judged(judge, results, figure) for judge in _OURS]
 
 
@@ -42,14 +42,14 @@ def _saves(results: StudyResults) -> Finding:
             other, bounded = _joules(results, name, target)
             parts.append(reached and other / own >= LEAST_SAVING)
             ratios.append(f"{FIGURE_NAMES[name]} {'' if bounded else 'over '}{plain(other / own)}")
-        missed = f"FlexibleSpar with {_seeds(results, 'flexible', target)} only"
+        missed = f"FlexibleSpar reaches it with {_seeds(results, 'flexible', target)} only"
         texts.append(f"at {100 * target:g} %: " + (", ".join(ratios) if reached else missed))
-    held = f"{sum(parts)} of {len(parts)} ratios are 1.5 or more; joules over FlexibleSpar's "
+    held = f"{sum(parts)} of {len(parts)} ratios are 1.5 or more; joules divided by FlexibleSpar's "
     return Finding(
         parts,
         held + "; ".join(texts) if texts else "",
         is_synchronous(results)
-        or "What can be saved depends on how dear a bit is beside a step: joules of steps remain whatever is sent.",
+        or "Savings depend on the cost of a bit relative to a step: the energy of the steps remains, whatever is sent.",
     )
 
 
@@ -64,11 +64,15 @@ def _dense_worst(results: StudyResults) -> Finding:
         most = max(done, key=lambda name: done[name], default="")
         beside = f", next {FIGURE_NAMES[most]} {plain(done[most])} J" if most else ""
         missed = "".join(
-            f", {FIGURE_NAMES[name]} with {_seeds(results, name, target)} only" for name in others if name not in done
+            f", {FIGURE_NAMES[name]} reaches it with {_seeds(results, name, target)} only"
+            for name in others
+            if name not in done
         )
         success = "" if reached else f" or more, with {_seeds(results, 'dense', target)}"
         texts.append(f"at {100 * target:g} %: dense SGD {plain(dense)} J{success}{beside}{missed}")
-    return Finding(parts, "; ".join(texts), "A scheme that slows convergence enough can use more than sending all.")
+    return Finding(
+        parts, "; ".join(texts), "A scheme that slows convergence enough can use more energy than dense messages."
+    )
 
 
 def _predicts(results: StudyResults, law: str) -> Finding:
@@ -85,7 +89,7 @@ def _predicts(results: StudyResults, law: str) -> Finding:
     return Finding(
         [bool(abs(part) <= GOOD_PREDICTION) for part in error],
         f"{good} of {error.size} within 20 %; median error {middle} %, largest {most} %, {low} too low",
-        "Fitted to pilot runs to a lower accuracy, carried to the target by the growth of one reference run.",
+        "Fitted to pilot runs to a lower accuracy and scaled to the target by the growth of one reference run.",
     )
 
 
@@ -100,22 +104,23 @@ def _power_law_plans_best(results: StudyResults) -> Finding:
             other, bounded = _joules(results, name, target)
             parts.append(reached and (not bounded or other > own))
             ratios.append(f"{name.removeprefix('flexible-')} {'' if bounded else 'over '}{plain(other / own)}")
-        missed = f"the power law's with {_seeds(results, 'flexible', target)} only"
+        missed = f"the power law's plan reaches it with {_seeds(results, 'flexible', target)} only"
         texts.append(f"at {100 * target:g} %: " + (", ".join(ratios) if reached else missed))
     return Finding(
         parts,
-        f"joules over the power law's plan: {'; '.join(texts)}" if texts else "",
-        "Energy is flat along the ridge: plans of another H may do as well. The bound is off by orders of magnitude.",
+        f"joules divided by those of the power law's plan: {'; '.join(texts)}" if texts else "",
+        "Energy is flat along the ridge, so plans with another H may do as well. The bound is wrong by orders of "
+        "magnitude.",
     )
 
 
 def _targets(results: StudyResults, names: tuple[str, ...]) -> list[float]:
-    """The targets that one of the settings at least reaches with every seed."""
+    """Targets that at least one of the settings reaches with every seed."""
     return [t for t in results.study.scale.targets if any(_joules(results, name, t)[1] for name in names)]
 
 
 def _joules(results: StudyResults, name: str, target: float) -> tuple[float, bool]:
-    """Mean joules to the target and true; or, where a seed missed it, a lower bound of that mean and false."""
+    """Mean joules to the target and True; if a seed missed it, a lower bound of the mean and False."""
     curve = results.curves[name]
     needed = curve.to_target(target, "total_joules")
     ends = [max(run["curve"]["total_joules"], default=0.0) for run in curve.runs]
@@ -124,7 +129,7 @@ def _joules(results: StudyResults, name: str, target: float) -> tuple[float, boo
 
 
 def _seeds(results: StudyResults, name: str, target: float) -> str:
-    """How many reached the target."""
+    """Number of seeds that reached the target, in words."""
     needed = results.curves[name].to_target(target, "round")
     return f"{len(needed) - sum(map(math.isnan, needed))} of {len(needed)} seeds"
 

@@ -1,7 +1,7 @@
-"""The sentences about Fig. 1(a) and 1(b), judged from the tables of sweeps.py. For 1(c) and 1(d) see claims_choices.py.
+"""Claims about Fig. 1(a) and 1(b), judged from the tables of sweeps.py; claims_choices.py has 1(c) and 1(d).
 
-A sentence is split into parts, which are stated with each function; the verdict says whether all hold, some or
-none. A difference counts as visible from 1 % on: less could not be seen in a figure.
+A sentence is split into parts, which each function states, and the verdict says whether all, some or none of them
+hold. A difference counts as visible from 1 % on: smaller ones could not be seen in a figure.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,15 @@ from fewjoules_reproduction.table import Table
 
 VISIBLE = 0.01
 ROUNDING = 1e-6  # solvers agree to this
-FLAT = 0.1  # of the first saving a device
-SIGNIFICANT = 2.0  # times
+FLAT = 0.1  # of the first saving per added device
+SIGNIFICANT = 2.0  # as a factor
 READING_NAMES: dict[Variant, str] = {"pareto": "pareto", "benders": "benders", "second": "second readings"}
 _RIDGE = "scaling delta by t and H by 1/t changes (27) only by a logarithm, so H = 1 with its own best delta is near"
 Curves = dict[str, FloatArray]
 
 
 def claims_by_devices(table: Table) -> list[Claim]:
-    """Every sentence about Fig. 1(a), under every reading."""
+    """Claims about Fig. 1(a), one per sentence and reading."""
     return _judged(
         table,
         (
@@ -39,12 +39,12 @@ def claims_by_devices(table: Table) -> list[Claim]:
 
 
 def claims_by_heterogeneity(table: Table) -> list[Claim]:
-    """Every sentence about Fig. 1(b), under every reading."""
+    """Claims about Fig. 1(b), one per sentence and reading."""
     return _judged(table, (_heterogeneity_hurts, _flexible_resilient, _synchronous_incomparable))
 
 
 def curves(table: Table, column: str, variant: Variant) -> Curves:
-    """A column by scheme under one reading; a scheme that the reading does not touch is taken as pareto has it."""
+    """A column by scheme under one reading; a scheme without such a reading has its values of pareto."""
     found = {}
     for scheme in NAMES:
         own = table.where(scheme=scheme, variant=variant)
@@ -75,9 +75,9 @@ def _energy_falls(table: Table, variant: Variant) -> Claim:
         "The average energy consumption decreases with the growing scale of the FL system under all the schemes.",
         variant,
         [_falls(curve) for curve in energy.values()],
-        _ends(energy, "J a device"),
-        "K has a term beta/(sqrt(M) H) that falls with M and one, alpha H sum(delta^2), that grows: a scheme that does "
-        "not lower delta H as M grows ends on the second.",
+        _ends(energy, "J per device"),
+        "K has a term that falls with M, beta/(sqrt(M) H), and one that grows, alpha H sum(delta^2). The second one "
+        "dominates in the end if a scheme does not lower delta H as M grows.",
     )
 
 
@@ -91,10 +91,10 @@ def _curves_flatten(table: Table, variant: Variant) -> Claim:
         "All the curves tend to be flat.",
         variant,
         [_falls(energy[scheme]) and saving[-1] <= FLAT * saving[0] for scheme, saving in savings.items()],
-        "an added device saves each FlexibleSpar device "
-        f"{savings['flexible'][0]:.3g} J at first, {savings['flexible'][-1]:.2g} J at last",
-        "The fall is that of 1/sqrt(M), not one that ends once the data are covered: the model knows no data. "
-        "Far to the right the curves rise again.",
+        "with FlexibleSpar an added device saves each of the others "
+        f"{savings['flexible'][0]:.3g} J at the start, {savings['flexible'][-1]:.2g} J at the end",
+        "Energy falls as 1/sqrt(M). It does not level off because the data are covered, since the model does not "
+        "include data. With many more devices the curves rise again.",
     )
 
 
@@ -109,14 +109,12 @@ def _convergence_speeds_up(table: Table, variant: Variant) -> Claim:
         [_falls(curve) for curve in (*rounds.values(), *work.values())],
         f"FlexibleSpar: {_span(rounds['flexible'])} rounds, {_span(work['flexible'])} local steps; "
         f"GreedySpar: {_span(rounds['greedy'])} rounds",
-        "A planner spends the speed-up on a smaller H, so local steps fall where rounds need not.",
+        "A planner uses the speed-up for a smaller H, so local steps fall even where rounds do not.",
     )
 
 
 def _speed_up_slight_at_last(table: Table, variant: Variant) -> Claim:
-    """A part for each scheme: an added device saves at most a tenth of the local steps at last that it saves at first,
-    which must be some.
-    """
+    """A part for each scheme: added devices save local steps at the start, and at most a tenth as many at the end."""
     rounds, steps = curves(table, "rounds", variant), curves(table, "local_steps", variant)
     devices = np.unique(table.numbers("devices"))
     savings = {scheme: -np.diff(rounds[scheme] * steps[scheme]) / np.diff(devices) for scheme in rounds}
@@ -125,9 +123,10 @@ def _speed_up_slight_at_last(table: Table, variant: Variant) -> Claim:
         "Such speed-ups will be slight when the participating devices are enough.",
         variant,
         [bool(saving[0] > 0.0 and saving[-1] <= FLAT * saving[0]) for saving in savings.values()],
-        f"an added device saves FlexibleSpar {savings['flexible'][0]:.3g} local steps at first, "
-        f"{savings['flexible'][-1]:.2g} at last",
-        "Diminishing as 1/sqrt(M). That devices capture the data, the paper's reason, is not in its model.",
+        f"an added device saves FlexibleSpar {savings['flexible'][0]:.3g} local steps at the start, "
+        f"{savings['flexible'][-1]:.2g} at the end",
+        "The gain diminishes as 1/sqrt(M). The paper's reason, that enough devices capture the data, is not part of "
+        "its model.",
     )
 
 
@@ -140,7 +139,7 @@ def _synchronous_most(table: Table, variant: Variant) -> Claim:
         variant,
         [bool(most) for most in energy["synchronous"] >= (1.0 + VISIBLE) * _others(energy, "synchronous").max(axis=0)],
         _ratios(table, variant),
-        f"A ridge: {_RIDGE} the optimum, while GreedySpar's largest delta multiplies the rounds.",
+        f"The optimum lies on a ridge: {_RIDGE} it. GreedySpar's largest delta multiplies the rounds.",
     )
 
 
@@ -154,7 +153,7 @@ def _more_radio(table: Table, variant: Variant) -> Claim:
         variant,
         [bool(more) for least in (1.0 + VISIBLE, SIGNIFICANT) for more in ratio >= least],
         f"its radio takes {ratio.min():.4g} to {ratio.max():.4g} times FlexibleSpar's joules",
-        "More messages, but sparser ones, unless SynSgdSpar has to keep a sparsity that was planned for a larger H.",
+        "SynSgdSpar sends more messages, but sparser ones, unless it has to keep a sparsity planned for a larger H.",
     )
 
 
@@ -185,7 +184,7 @@ def _heterogeneity_hurts(table: Table, variant: Variant) -> Claim:
         variant,
         [_falls(-curve) for curve in energy.values()] + [_rise(curve) >= VISIBLE for curve in energy.values()],
         _rises(energy),
-        "The mean of 1/W grows as bandwidths spread, but only the radio's part of the energy, a small one, feels it.",
+        "The mean of 1/W grows as bandwidths spread, but it affects only the radio, a small part of the energy.",
     )
 
 
@@ -199,7 +198,7 @@ def _flexible_resilient(table: Table, variant: Variant) -> Claim:
         variant,
         [_rise(energy[scheme]) > least + ROUNDING for scheme in energy if scheme != "flexible"],
         _rises(energy),
-        "UnifiedSpar cannot shift bits to the better channels; GreedySpar sends next to none and so hardly feels them.",
+        "UnifiedSpar cannot shift bits to the better channels; GreedySpar sends too few bits for channels to matter.",
     )
 
 
@@ -215,7 +214,7 @@ def _synchronous_incomparable(table: Table, variant: Variant) -> Claim:
         variant,
         [bool(most.all()), bool((ratio >= SIGNIFICANT).all())],
         f"{ratio.min():.4g} to {ratio.max():.4g} times FlexibleSpar",
-        f"A ridge: {_RIDGE} the optimum.",
+        f"The optimum lies on a ridge: {_RIDGE} it.",
     )
 
 
@@ -249,13 +248,13 @@ def _ends(energy: Curves, unit: str) -> str:
 
 
 def _ratios(table: Table, variant: Variant) -> str:
-    """Every scheme over FlexibleSpar at 12 devices, or at the nearest number."""
+    """Energy of each scheme divided by FlexibleSpar's at 12 devices, or at the nearest number."""
     energy, devices = curves(table, "average_joules", variant), np.unique(table.numbers("devices"))
     at = int(np.argmin(np.abs(devices - 12)))
     ratios = ", ".join(
         f"{NAMES[s]} {curve[at] / energy['flexible'][at]:.4f}" for s, curve in energy.items() if s != "flexible"
     )
-    return f"over FlexibleSpar at {devices[at]:.0f} devices: {ratios}"
+    return f"energy divided by FlexibleSpar's at {devices[at]:.0f} devices: {ratios}"
 
 
 def _percent(part: float) -> str:

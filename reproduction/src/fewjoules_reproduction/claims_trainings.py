@@ -1,11 +1,15 @@
-"""The sentences about the trainings of Fig. 2, judged from StudyResults; for those about joules see claims_energy.py.
+"""Claims about the trainings of Fig. 2, judged from StudyResults; claims_energy.py has those about joules.
 
-The criteria, stated with each function, were committed after the first runs on MNIST and before all others. Convergence
-is read off the training accuracy against epochs, as in Fig. 2(a) and 2(c), at the study's targets taken as levels; a
-level that none of the schemes compared reaches with every seed is left out. Three rules came later. When a run of dense
-SGD had diverged: where dense SGD is what is compared with, its diverged runs count as far as they went. When
-FlexibleSpar had missed a level that SynSgdSpar and dense SGD reach: a scheme that misses a level takes infinitely many
-epochs to it. When noise had decided: a scheme is under SynSgdSpar only where the ranges of their seeds do not meet.
+Each function states its criterion. The criteria were committed after the first runs on MNIST and before all others.
+Convergence is read from the training accuracy against epochs, as in Fig. 2(a) and 2(c). The levels of accuracy are the
+targets of the study; a level that none of the compared schemes reaches with every seed is left out.
+
+Three rules were added later:
+
+- After a run of dense SGD had diverged: where schemes are compared with dense SGD, its diverged runs count up to there.
+- After FlexibleSpar had missed a level that SynSgdSpar and dense SGD reach: a scheme that misses a level needs
+  infinitely many epochs to reach it.
+- After noise had decided a verdict: a scheme is worse than SynSgdSpar only if the ranges of their seeds do not overlap.
 """
 
 import math
@@ -27,19 +31,21 @@ EARLY = 0.05  # of the run
 
 
 def convergence_claims(results: StudyResults, figure: str) -> list[Claim]:
-    """Every sentence about convergence and accuracy, on one study."""
+    """Claims about convergence and accuracy on one study."""
     return [judged(judge, results, figure) for judge in _JUDGES]
 
 
 def _similar_rate(results: StudyResults) -> Finding:
-    """A part for each level: epochs differ by at most 10 % or one look, or the seeds' ranges overlap."""
+    """A part for each level: epochs differ by at most 10 % or one evaluation, or the seeds' ranges overlap."""
     parts = []
     for level in _levels(results, ("flexible", "unified")):
         one, other = (_epochs(results, name, level) for name in ("flexible", "unified"))
-        allowed = max(SIMILAR * min(spread(one)[0], spread(other)[0]), _look(results, "flexible"))
+        allowed = max(SIMILAR * min(spread(one)[0], spread(other)[0]), _epochs_between_evaluations(results, "flexible"))
         parts.append(abs(spread(one)[0] - spread(other)[0]) <= allowed or _overlap(one, other))
     return Finding(
-        parts, _epochs_text(results, ("flexible", "unified")), "Both plan H and nearly the same mean sparsity."
+        parts,
+        _epochs_text(results, ("flexible", "unified")),
+        "Both schemes plan H and have nearly the same mean sparsity.",
     )
 
 
@@ -50,15 +56,17 @@ def _similar_accuracy(results: StudyResults) -> Finding:
         one, other = (_final(results, name, column) for name in ("flexible", "unified"))
         parts.append(abs(spread(one)[0] - spread(other)[0]) <= SIMILAR_ACCURACY or _overlap(one, other))
     return Finding(
-        parts, _final_text(results, ("flexible", "unified")), "Both plan H and nearly the same mean sparsity."
+        parts,
+        _final_text(results, ("flexible", "unified")),
+        "Both schemes plan H and have nearly the same mean sparsity.",
     )
 
 
 def _slightly_under_synchronous(results: StudyResults) -> Finding:
     """Two parts for each of the two schemes and each level: more epochs than SynSgdSpar, and more by at most 25 %.
 
-    Two more for each scheme: a lower final training accuracy, and lower by at most 1 point. More and lower by more than
-    the seeds' ranges.
+    Two more for each scheme: a lower final training accuracy, and lower by at most 1 point. The ranges of the seeds
+    must not overlap.
     """
     parts = []
     for name in ("flexible", "unified"):
@@ -82,9 +90,10 @@ def _slightly_under_synchronous(results: StudyResults) -> Finding:
 def _temporal_matters_more(results: StudyResults) -> Finding:
     """A part for each level, and one for the study's own pilot grid.
 
-    A level: from SynSgdSpar to FlexibleSpar, H added, epochs grow by a larger factor than from dense SGD to SynSgdSpar,
-    sparsity added; left out if FlexibleSpar's H is 1. The grid: from the smallest to the largest H, local steps grow by
-    a larger factor, as geometric mean over sparsities, than from the smallest to the largest sparsity, over H.
+    At a level, epochs grow by a larger factor from SynSgdSpar to FlexibleSpar, which adds H, than from dense SGD to
+    SynSgdSpar, which adds sparsity. Levels are left out if FlexibleSpar's H is 1. In the grid, local steps grow by a
+    larger factor from the smallest to the largest H (geometric mean over sparsities) than from the smallest to the
+    largest sparsity (geometric mean over H).
     """
     parts, texts = [], []
     nothing_added = is_synchronous(results)
@@ -100,7 +109,7 @@ def _temporal_matters_more(results: StudyResults) -> Finding:
         parts.append(grid[0] > grid[1])
         texts.append(f"pilot grid: H x{grid[0]:.2f}, sparsity x{grid[1]:.2f} in local steps")
     if nothing_added and not texts:
-        texts.append("nothing to compare: no scheme has an H above 1 here, and the pilot runs are those of other data")
+        texts.append("nothing to compare: no scheme has an H above 1 here, and the pilot runs used other data")
     why = nothing_added or "Factors by which epochs or local steps grow."
     if nothing_added and grid is not None:
         why += " The pilot grid alone decides."
@@ -108,9 +117,10 @@ def _temporal_matters_more(results: StudyResults) -> Finding:
 
 
 def _slow_at_first(results: StudyResults) -> Finding:
-    """Two parts for each of the two schemes: under dense SGD at first, and by less at last.
+    """Two parts for each of the two schemes: worse than dense SGD at the start, and by less at the end.
 
-    At first: the mean training accuracy over the first twentieth of the epochs is at least 1 point under dense SGD's.
+    Worse at the start: the mean training accuracy over the first twentieth of the epochs is at least 1 point below
+    dense SGD's.
     """
     parts, texts = [], []
     for name in ("flexible", "unified"):
@@ -120,12 +130,12 @@ def _slow_at_first(results: StudyResults) -> Finding:
         )
         slow = bool(early >= SLIGHT_ACCURACY)
         parts += [slow, slow and bool(late < early)]
-        texts.append(f"{NAMES[name]} {100 * early:+.2f} at first, {100 * late:+.2f} at last")
+        texts.append(f"{NAMES[name]} {100 * early:+.2f} at the start, {100 * late:+.2f} at the end")
     return Finding(
         parts,
-        f"points of training accuracy under dense SGD: {'; '.join(texts)}",
-        "Means over the first and the last twentieth of the epochs. What a scheme holds back at first, a larger step "
-        f"size may make up for: {_step_sizes(results, ('flexible', 'unified', 'dense'))}.",
+        f"points of training accuracy below dense SGD: {'; '.join(texts)}",
+        "Means over the first and the last twentieth of the epochs. A larger step size may compensate for a slow "
+        f"start: {_step_sizes(results, ('flexible', 'unified', 'dense'))}.",
     )
 
 
@@ -140,12 +150,12 @@ def _no_sacrifice(results: StudyResults) -> Finding:
     return Finding(
         [own >= worst, own >= mean - SIMILAR_ACCURACY],
         _final_text(results, ("flexible", "dense")),
-        f"As many local steps for both; {_step_sizes(results, ('flexible', 'dense'))}.",
+        f"Both take the same number of local steps; {_step_sizes(results, ('flexible', 'dense'))}.",
     )
 
 
 def _levels(results: StudyResults, names: Sequence[str]) -> list[float]:
-    """The targets that one of the schemes at least reaches with every seed."""
+    """Targets that at least one of the schemes reaches with every seed."""
     return [
         level
         for level in results.study.scale.targets
@@ -154,7 +164,7 @@ def _levels(results: StudyResults, names: Sequence[str]) -> list[float]:
 
 
 def _epochs(results: StudyResults, name: str, level: float) -> list[float]:
-    """Epochs after which each run's training accuracy first reached the level; NaN where it did not."""
+    """Epochs after which each run's training accuracy first reached the level; NaN if it never did."""
     found = []
     for run in results.curves[name].runs:
         reached = np.flatnonzero(np.array(run["curve"]["train_accuracy"]) >= level)
@@ -163,19 +173,19 @@ def _epochs(results: StudyResults, name: str, level: float) -> list[float]:
 
 
 def _mean_epochs(results: StudyResults, name: str, level: float) -> float:
-    """Over the seeds; infinite where one did not reach the level."""
+    """Mean epochs to the level over the seeds; infinite if one did not reach it."""
     mean = spread(_epochs(results, name, level))[0]
     return math.inf if math.isnan(mean) else mean
 
 
-def _look(results: StudyResults, name: str) -> float:
-    """Epochs between two looks."""
+def _epochs_between_evaluations(results: StudyResults, name: str) -> float:
+    """Median number of epochs between two evaluations of the first run."""
     epochs = results.curves[name].runs[0]["curve"]["epochs"]
     return float(np.median(np.diff(epochs))) if len(epochs) > 1 else 0.0
 
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether two ranges over seeds meet; one seed alone is no range, nor is one with a seed that failed."""
+    """Whether the ranges of two groups of seeds overlap; False if a group has one seed only or a failed one."""
     if min(len(one), len(other)) < 2 or any(map(math.isnan, (*one, *other))):
         return False
     return min(one) <= max(other) and min(other) <= max(one)
@@ -190,7 +200,7 @@ def _final(results: StudyResults, name: str, column: str) -> list[float]:
 
 
 def _mean_accuracy(results: StudyResults, name: str, part: tuple[float, float]) -> float:
-    """Mean training accuracy over a part of the epochs, of the runs that reach its end; NaN if none does."""
+    """Mean training accuracy over a part of the epochs and the runs that reach its end; NaN if there are none."""
     runs = [run["curve"] for run in results.curves[name].runs]
     end = max((epochs for curve in runs for epochs in curve["epochs"]), default=math.nan)
     means = [
@@ -202,14 +212,14 @@ def _mean_accuracy(results: StudyResults, name: str, part: tuple[float, float]) 
 
 
 def _mean_between(curve: Mapping[str, Sequence[float]], first: float, last: float) -> float:
-    """A look's training accuracy holds since the look before."""
+    """Mean training accuracy between two epochs; an evaluation covers the epochs since the previous one."""
     ends = np.array([0.0, *curve["epochs"]])
     weights = np.clip(ends[1:], first, last) - np.clip(ends[:-1], first, last)
     return float(np.average(curve["train_accuracy"], weights=weights))
 
 
 def _grid_factors(results: StudyResults) -> tuple[float, float] | None:
-    """How local steps grow from the smallest to the largest H, and sparsity; None if the grid lacks such pairs."""
+    """Growth of local steps from the smallest to the largest H and sparsity; None if the grid lacks such pairs."""
     if results.pilots is None:
         return None
     runs = results.pilots.runs
@@ -251,7 +261,7 @@ def _final_text(results: StudyResults, names: Sequence[str]) -> str:
 
 
 def _factor(value: float) -> str:
-    return f"x{value:.2f}" if math.isfinite(value) else "without end"
+    return f"x{value:.2f}" if math.isfinite(value) else "infinite"
 
 
 def _number(value: float) -> str:

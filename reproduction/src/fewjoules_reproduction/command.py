@@ -37,11 +37,11 @@ def reproduce(
     runs: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            metavar="DIR", help="Records of trainings; what is there is not trained again. Default: OUT/runs."
+            metavar="DIR", help="Records of trainings; a training with a record is not repeated. Default: OUT/runs."
         ),
     ] = None,
     no_train: Annotated[
-        bool, typer.Option("--no-train", help="Use the records there are and mark the rest as not run.")
+        bool, typer.Option("--no-train", help="Train nothing; use the records and list the rest as not run.")
     ] = False,
     processes: Annotated[
         int, typer.Option(help="Trainings at a time; on a GPU two or three keep it busy, five with NVIDIA MPS.")
@@ -49,17 +49,17 @@ def reproduce(
     data_dir: running.DataDir = None,
     device: running.Device = "auto",
 ) -> None:
-    """Regenerate the evaluation of the paper, and say of each of its claims whether it is reproduced.
+    """Reproduce the evaluation of the paper, with a verdict on each of its claims.
 
-    Fig. 1 is planning and takes seconds. Fig. 2 trains: LeNet5 on MNIST (2c, 2d) and ResNet20 on CIFAR-10 (2a, 2b),
-    every scheme and baseline, three seeds; that is work for a GPU. Beyond the paper: lte (bits a thousand times as
-    dear), dirichlet and writers (data that differ from device to device). Every training leaves a record, so a
-    reproduction that was stopped goes on where it was when the command is given again.
+    Fig. 1 needs no training and takes seconds. Fig. 2 trains LeNet5 on MNIST (2c, 2d) and ResNet20 on CIFAR-10 (2a, 2b)
+    by every scheme and baseline with three seeds, for which a GPU is advisable. Beyond the paper are lte (bits a
+    thousand times as expensive), dirichlet and writers (data that differ from device to device). Every training leaves
+    a record, so the same command continues a reproduction that was stopped.
 
     Examples:
 
     \b
-      fewjoules reproduce --quick                          everything in small
+      fewjoules reproduce --quick                          a small version of every figure
       fewjoules reproduce fig1a fig1b                      seconds
       fewjoules reproduce fig2c fig2d --data-dir ~/data    hours on a processor, minutes on a GPU
       fewjoules reproduce --runs results/reproduction/runs --no-train
@@ -74,7 +74,7 @@ def reproduce(
         folder = Path(out)
         _require_folder(folder)
         if runs is not None and not Path(runs).is_dir():
-            raise InvalidInputError(f"--runs must be a folder of records, got {runs!r}, which is none")
+            raise InvalidInputError(f"--runs must be a folder of records, got {runs!r}, which is not a folder")
         from fewjoules_reproduction.pool import Means
         from fewjoules_reproduction.records import Records
 
@@ -88,7 +88,7 @@ def reproduce(
 
 
 def _draw(names: list[str], folder: Path, means: "Means", processes: int, quick: bool) -> None:
-    """Everything named into the folder: figures, tables, claims, and what was not run."""
+    """Write everything named into the folder: figures, tables, claims, and what was not run."""
     from fewjoules.files import whole_file
     from fewjoules_reproduction.claims import joined_claims, read_claims, write_claims
     from fewjoules_reproduction.diary import DIARY, write_entry
@@ -113,7 +113,7 @@ def _draw(names: list[str], folder: Path, means: "Means", processes: int, quick:
 
 
 def _not_run_before(folder: Path, studies: Sequence[str]) -> list[str]:
-    """What earlier calls did not run of other studies."""
+    """What earlier calls listed as not run of other studies."""
     file = folder / NOT_RUN
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     known = [line.removeprefix("- ") for line in lines]
@@ -123,7 +123,7 @@ def _not_run_before(folder: Path, studies: Sequence[str]) -> list[str]:
 def _trained(
     names: list[str], folder: Path, means: "Means", processes: int, quick: bool
 ) -> "tuple[list[Claim], list[str]]":
-    """Claims about trainings and what was not run; a line in the diary tells how many were made, even if stopped."""
+    """Claims about trainings and what was not run; the diary counts new trainings, even after Ctrl-C."""
     from fewjoules_reproduction.diary import write_entry
     from fewjoules_reproduction.pool import processes_of
     from fewjoules_reproduction.trainings import training_figures
@@ -140,7 +140,7 @@ def _trained(
         with pool as executor:
             return training_figures(names, folder, replace(means, executor=executor, on_job=show), quick)
     except KeyboardInterrupt:
-        typer.echo(f"stopped; {made} new trainings are kept, and the same command goes on from there", err=True)
+        typer.echo(f"stopped; {made} new trainings are kept, and the same command continues from there", err=True)
         raise
     finally:
         if made:
@@ -161,7 +161,9 @@ def _require_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise InvalidInputError(f"{folder}: must be a folder, got a file")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / DIARY).is_file():
-        raise InvalidInputError(f"{folder}: must be new, empty or of an earlier reproduction, got a folder that is not")
+        raise InvalidInputError(
+            f"{folder}: must be new, empty or from an earlier reproduction, got a folder with other files"
+        )
 
 
 def _command() -> str:
@@ -169,7 +171,7 @@ def _command() -> str:
 
 
 def _report(folder: Path, claims: "Sequence[Claim]", not_run: list[str], left_out: list[str]) -> None:
-    """A line for each sentence with its verdicts, and what is missing."""
+    """Print each sentence with its verdicts, and what is missing."""
     from rich.table import Table
 
     verdicts: dict[tuple[str, str], list[str]] = {}

@@ -1,4 +1,4 @@
-"""When a reproduction was begun, and when and where its trainings were made: a line of JSON each time."""
+"""Diary of a reproduction: one line of JSON for its start, and one for each call that trained."""
 
 import json
 import os
@@ -14,7 +14,7 @@ DIARY = "diary.jsonl"
 
 
 def write_entry(folder: Path, **facts: Any) -> None:
-    """Add a line with the facts, the time, the machine, and the commit where the source is a repository."""
+    """Append a line with the facts, the time, the machine, and the commit if the source is in a repository."""
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
@@ -38,7 +38,7 @@ def _gpu() -> str | None:
 
 
 def _commit() -> str | None:
-    """Of the repository that the source lies in; an installed package has none, whatever lies around it."""
+    """Commit of the repository that contains the source; None for an installed package."""
     if not (Path(__file__).parents[3] / ".git").exists():
         return None
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]

@@ -1,4 +1,4 @@
-"""How every figure of the reproduction looks. Matplotlib is imported where it is used: it is slow to load."""
+"""Style and helpers of all figures. Functions import Matplotlib themselves, since it is slow to load."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ _UNDATED: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "png": {}}
 
 @contextmanager
 def paper_figure(stem: Path, height_inches: float) -> Iterator["Figure"]:
-    """A figure one column wide, written as PDF and PNG beside each other when the block ends."""
+    """A figure one column wide, written as PDF and PNG when the block ends."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -45,7 +45,7 @@ def paper_figure(stem: Path, height_inches: float) -> Iterator["Figure"]:
 
 
 def scheme_line(scheme: str, dashes: Any = "-", *, marked: bool = True) -> dict[str, Any]:
-    """Keyword arguments of a line in a scheme's colour and marker; markers of curves that coincide stay visible."""
+    """Keyword arguments of a line in a scheme's colour and marker; markers stay visible where curves coincide."""
     size, filled = MARKER_LOOKS.get(scheme, (3.5, True))
     return {
         "color": COLOURS[scheme],
@@ -69,7 +69,7 @@ def legend_below(figure: "Figure", handles: Sequence["Line2D"], columns: int) ->
 
 
 def decades(axes: "Axes", which: str, every: int = 1) -> None:
-    """Ticks at powers of ten, every so many of them, without minor labels."""
+    """Make an axis logarithmic, with ticks at every n-th power of ten and no minor labels."""
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -80,7 +80,7 @@ def decades(axes: "Axes", which: str, every: int = 1) -> None:
 
 
 def plain_ticks(axes: "Axes", ticks: Sequence[int]) -> None:
-    """A logarithmic y axis over few decades, with plain numbers."""
+    """Make the y axis logarithmic, with plain numbers at the given ticks."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.set_yticks(ticks, [str(tick) for tick in ticks])

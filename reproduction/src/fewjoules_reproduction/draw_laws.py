@@ -1,4 +1,4 @@
-"""Pilot runs with the laws fitted to them, and what each law predicts of the trainings of Fig. 2."""
+"""Draw pilot runs with the fitted laws, and the predictions of each law beside the trainings of Fig. 2."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ LAW_LABELS = {"power-law": "by the power law", "paper": "by the paper's form", "
 
 
 def draw_pilots(results: StudyResults, stem: Path) -> None:
-    """Rounds of the pilot runs against sparsity, one line an H, with both fitted laws."""
+    """Draw rounds of the pilot runs against sparsity, one line per H, with both fitted laws."""
     table, pilots = pilots_table(results), results.pilots
     with paper_figure(stem, 3.4) as figure:
         axes = figure.subplots()
@@ -47,7 +47,7 @@ def draw_pilots(results: StudyResults, stem: Path) -> None:
 
 
 def draw_predictions(results: StudyResults, stem: Path) -> None:
-    """Predicted rounds and joules against those measured, for each planned scheme and target; the bound above."""
+    """Draw predicted against measured rounds and joules of each plan and target; the bound has its own panels."""
     table = predictions_table(results)
     schemes = [name for name in (*PAPER, "fedavg") if name in table["setting"]]
     with paper_figure(stem, 3.9) as figure:
@@ -74,14 +74,14 @@ def draw_predictions(results: StudyResults, stem: Path) -> None:
 
 
 def _point(name: str, law: str) -> dict[str, Any]:
-    """A marker for the scheme; filled by the power law, open by the paper's form, pale by the bound."""
+    """Marker of a scheme: filled for the power law, open for the paper's form, pale for the bound."""
     look = scheme_line(name, "none") | {"markersize": 5.0}
     look["markerfacecolor"] = look["color"] if law == "power-law" else "none"
     return look | {"alpha": 0.35 if law == "bound" else 1.0}
 
 
 def _diagonal(axes: "Axes") -> None:
-    """Equal logarithmic axes and the line on which a prediction is right."""
+    """Make both axes equal and draw the line of exact predictions."""
     low = 0.9 * min(axes.get_xlim()[0], axes.get_ylim()[0])
     high = max(axes.get_xlim()[1], axes.get_ylim()[1]) / 0.9
     axes.plot([low, high], [low, high], color="#888888", linewidth=0.8, zorder=1, scalex=False, scaley=False)

@@ -1,4 +1,4 @@
-"""Fig. 1 from its tables, one function a figure. Solid lines are the certified optimum."""
+"""Draw Fig. 1 from its tables, one function per figure. Solid lines are the certified optimum."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,12 +36,12 @@ STEP_TICKS = (1, 2, 5, 10, 20, 50)
 
 
 def draw_by_devices(table: Table, stem: Path) -> None:
-    """Fig. 1(a): joules a device, and how far above FlexibleSpar each scheme is."""
+    """Draw Fig. 1(a): joules per device, and the excess of each scheme over FlexibleSpar."""
     with paper_figure(stem, 4.2) as figure:
         top, bottom = figure.subplots(2, 1, sharex=True)
         drawn = _draw_readings(top, table, "devices", table.numbers("average_joules"))
         plain_ticks(top, (3, 10, 30, 100))
-        top.set_ylabel("energy a device (J)")
+        top.set_ylabel("energy per device (J)")
         above = percent_above_flexible(table, "devices")
         _draw_readings(bottom, table, "devices", np.where(above > LEAST_PERCENT, above, np.nan))
         _percent_axis(bottom)
@@ -51,7 +51,7 @@ def draw_by_devices(table: Table, stem: Path) -> None:
 
 
 def draw_by_many_devices(table: Table, stem: Path) -> None:
-    """Fig. 1(a) to a million devices, on logarithmic axes, with the least of FlexibleSpar marked."""
+    """Draw Fig. 1(a) up to a million devices on logarithmic axes, with the minimum of FlexibleSpar marked."""
     with paper_figure(stem, 3.0) as figure:
         axes = figure.subplots()
         drawn = _draw_readings(axes, table, "devices", table.numbers("average_joules"))
@@ -61,7 +61,7 @@ def draw_by_many_devices(table: Table, stem: Path) -> None:
         energy, devices = own.numbers("average_joules"), own.numbers("devices")
         least = int(energy.argmin())
         axes.annotate(
-            f"least at M = {devices[least]:,.0f}:\n{energy[least]:.2g} J a device",
+            f"least at M = {devices[least]:,.0f}:\n{energy[least]:.2g} J per device",
             (devices[least], energy[least]),
             xytext=(0, 22),
             textcoords="offset points",
@@ -70,17 +70,17 @@ def draw_by_many_devices(table: Table, stem: Path) -> None:
             arrowprops={"arrowstyle": "-", "linewidth": 0.6},
         )
         axes.set_xlabel("number of devices M")
-        axes.set_ylabel("energy a device (J)")
+        axes.set_ylabel("energy per device (J)")
         legend_below(figure, _reading_legend(drawn), 2)
 
 
 def draw_by_heterogeneity(table: Table, stem: Path) -> None:
-    """Fig. 1(b): joules a device, and how far they have risen since L = 0."""
+    """Draw Fig. 1(b): joules per device, and their rise since L = 0."""
     with paper_figure(stem, 4.2) as figure:
         top, bottom = figure.subplots(2, 1, sharex=True)
         drawn = _draw_readings(top, table, "level", table.numbers("average_joules"))
         plain_ticks(top, (6, 10, 20, 30))
-        top.set_ylabel("energy a device (J)")
+        top.set_ylabel("energy per device (J)")
         energy = table.numbers("average_joules")
         first = {(r["scheme"], r["variant"]): r["average_joules"] for r in table.rows() if r["level"] == 0}
         start = np.array([first[r["scheme"], r["variant"]] for r in table.rows()], dtype=np.float64)
@@ -91,7 +91,7 @@ def draw_by_heterogeneity(table: Table, stem: Path) -> None:
 
 
 def draw_choices(table: Table, stem: Path, column: str, label: str) -> None:
-    """Fig. 1(c) or 1(d): the sparsity of each group, and H, against the energy of a bit or of a step."""
+    """Draw Fig. 1(c) or 1(d): the sparsity of each group, and H, against the energy of a bit or of a step."""
     with paper_figure(stem, 4.4) as figure:
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(1.5, 1.0))
         for solver in ("pareto", "benders"):
@@ -126,7 +126,7 @@ def draw_choices(table: Table, stem: Path, column: str, label: str) -> None:
 
 
 def draw_sensitivity(table: Table, stem: Path) -> None:
-    """Energy above FlexibleSpar and its H, as each parameter that the paper leaves out varies."""
+    """Draw the excess over FlexibleSpar, and its H, against each parameter that the paper does not give."""
     readings = [reading for reading in READINGS if reading.variant != "benders"]
     with paper_figure(stem, 6.0) as figure:
         panels = figure.subplot_mosaic([["alpha", "cost"], ["alpha H", "cost H"], ["limits", "limits"]])
@@ -150,14 +150,14 @@ def draw_sensitivity(table: Table, stem: Path) -> None:
 
 
 def percent_above_flexible(table: Table, x: str) -> FloatArray:
-    """How far each row is above exact FlexibleSpar at the same x, in percent, shape (rows,)."""
+    """Excess of each row over exact FlexibleSpar at the same x, in percent, shape (rows,)."""
     least = {row[x]: row["average_joules"] for row in table.where(scheme="flexible", variant="pareto").rows()}
     reference = np.array([least[at] for at in table[x]], dtype=np.float64)
     return 100.0 * (table.numbers("average_joules") / reference - 1.0)
 
 
 def _draw_readings(axes: "Axes", table: Table, x: str, y: FloatArray) -> list[Reading]:
-    """A line for each reading that the table holds."""
+    """Draw a line for each reading in the table; return these readings."""
     schemes, variants = np.array(table["scheme"]), np.array(table["variant"])
     drawn = []
     for reading in DRAWING_ORDER:
@@ -170,7 +170,7 @@ def _draw_readings(axes: "Axes", table: Table, x: str, y: FloatArray) -> list[Re
 
 
 def _draw_excess(axes: "Axes", table: Table, readings: Sequence[Reading], x: FloatArray) -> None:
-    """Percent above FlexibleSpar against x, one line a reading; ``table`` has a row for each x and reading."""
+    """Draw percent above FlexibleSpar against x, one line per reading; ``table`` has a row for each x and reading."""
     for reading in readings:
         ratio = table.where(scheme=reading.scheme, variant=reading.variant).numbers("ratio")
         if reading.scheme != "flexible":
@@ -186,7 +186,7 @@ def _draw_steps(axes: "Axes", flexible: Table) -> None:
 
 
 def _draw_limits(axes: "Axes", table: Table, readings: Sequence[Reading]) -> None:
-    """The parameters with three settings each, side by side."""
+    """Draw the parameters that have three settings each, side by side."""
     labels: list[str] = []
     for parameter, text in (("largest sparsity", "δ ≤ {}"), ("largest H", "H ≤ {}"), ("rounds", "{} K")):
         own = table.where(parameter=parameter)
@@ -197,7 +197,7 @@ def _draw_limits(axes: "Axes", table: Table, readings: Sequence[Reading]) -> Non
 
 
 def _percent_axis(axes: "Axes") -> None:
-    """A logarithmic axis of percentages; what is nothing lies on its lower edge."""
+    """Make the y axis one of logarithmic percentages, with zero at its lower edge."""
     decades(axes, "y", 2)
     axes.set_ylim(bottom=LEAST_PERCENT)
 

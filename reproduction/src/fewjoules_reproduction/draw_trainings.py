@@ -1,4 +1,4 @@
-"""Fig. 2 from StudyResults. Lines are means over seeds, bands go from least to most; for the laws see draw_laws.py."""
+"""Draw Fig. 2 from StudyResults. Lines are means over seeds, bands reach from minimum to maximum."""
 
 import textwrap
 from collections.abc import Callable, Sequence
@@ -46,7 +46,11 @@ DASHES: dict[str, Any] = {
     "momentum": (0, (3, 1)),
     "adaptive": (0, (5, 1, 1, 1, 1, 1)),
 }
-ORDER = {"synchronous": 1.8, "flexible": 3.0, "unified": 3.5}  # the three may coincide, and all must be seen
+ORDER = {
+    "synchronous": 1.8,
+    "flexible": 3.0,
+    "unified": 3.5,
+}  # drawing order: these may coincide, and all must stay visible
 RIVAL_COLOURS = {
     "qsgd": "#56B4E9",
     "qsparse": "#882255",
@@ -55,26 +59,26 @@ RIVAL_COLOURS = {
     "adaptive": "#888888",
 }
 BAND_OPACITY = 0.18
-EARLY_PART = 0.05  # of the epochs, in the upper panel of training accuracy, or
-EARLY_LOOKS = 6  # so many of its looks
-LEAST_ERROR = 3e-4  # of training accuracy; what is nearer to 1 runs along the upper edge
+EARLY_PART = 0.05  # of the epochs, shown in the upper panel of training accuracy
+EARLY_EVALUATIONS = 6  # the least that this panel shows
+LEAST_ERROR = 3e-4  # of training accuracy; smaller ones are drawn on the upper edge
 ACCURACY_TICKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
 GRID_POINTS = 400
 NOTE_LETTERS_PER_INCH = 22
 
 
 def draw_accuracy(results: StudyResults, stem: Path) -> None:
-    """Fig. 2(a) or 2(c): training accuracy against epochs, the beginning above and the whole run below."""
+    """Draw Fig. 2(a) or 2(c): training accuracy against epochs, the beginning above and the whole run below."""
     with paper_figure(stem, 4.4) as figure:
         top, bottom = figure.subplots(2, 1, height_ratios=(1.0, 1.3))
         drawn = [name for name in PAPER if _drawable(results, name)]
         for name in drawn:
             for axes, smooth in ((top, 1), (bottom, 5)):
-                x, band = _band(results, name, _epochs, partial(_smoothed, looks=smooth), np.linspace)
+                x, band = _band(results, name, _epochs, partial(_smoothed, evaluations=smooth), np.linspace)
                 _draw_band(axes, name, x, band)
-        looks = [_epochs(run) for name in drawn for run in _runs(results, name)]
-        end = max((x[-1] for x in looks), default=1.0)
-        most = max((x[min(EARLY_LOOKS, x.size) - 1] for x in looks), default=1.0)
+        epochs = [_epochs(run) for name in drawn for run in _runs(results, name)]
+        end = max((x[-1] for x in epochs), default=1.0)
+        most = max((x[min(EARLY_EVALUATIONS, x.size) - 1] for x in epochs), default=1.0)
         top.set_xlim(0.0, max(EARLY_PART * end, most))
         top.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}")
         top.set_ylabel("training accuracy (%)")
@@ -88,7 +92,7 @@ def draw_accuracy(results: StudyResults, stem: Path) -> None:
 
 
 def draw_energy(results: StudyResults, stem: Path) -> None:
-    """Fig. 2(b) or 2(d): test error against joules; the paper's schemes on the left, other methods on the right."""
+    """Draw Fig. 2(b) or 2(d): test error against joules; the paper's schemes left, other methods right."""
     panels = energy_panels(results)
     with paper_figure(stem, 3.2) as figure:
         figure.set_size_inches(WIDTH_INCHES * len(panels), 3.2)
@@ -122,9 +126,9 @@ def _band(
     y_of: Callable[[Record], FloatArray],
     spaced: Callable[[float, float, int], FloatArray],
 ) -> tuple[FloatArray, FloatArray]:
-    """Common x of all runs of a setting, and the mean, least and most of y there, shape (3, x).
+    """Common x of all runs of a setting, and the mean, minimum and maximum of y there, shape (3, x).
 
-    A run that diverged counts as far as it went.
+    A run that diverged counts up to there.
     """
     runs = _runs(results, name)
     finished = [run for run in runs if run["stop_reason"] != "diverged"]
@@ -148,11 +152,11 @@ def _lowest_error(run: Record) -> FloatArray:
     return 100.0 * (1.0 - np.maximum.accumulate(run["curve"]["test_accuracy"]))
 
 
-def _smoothed(run: Record, looks: int) -> FloatArray:
-    """Training accuracy as a centred mean over so many looks, an odd number, and over fewer near the ends."""
+def _smoothed(run: Record, evaluations: int) -> FloatArray:
+    """Training accuracy as a centred mean over an odd number of evaluations, and over fewer near the ends."""
     accuracy = np.array(run["curve"]["train_accuracy"])
     at = np.arange(accuracy.size)
-    half = np.minimum(looks // 2, np.minimum(at, at[::-1]))
+    half = np.minimum(evaluations // 2, np.minimum(at, at[::-1]))
     total = np.concatenate([[0.0], np.cumsum(accuracy)])
     return np.asarray((total[at + half + 1] - total[at - half]) / (2 * half + 1))
 
@@ -183,7 +187,7 @@ def _drawable(results: StudyResults, name: str) -> bool:
 
 
 def _error_scale(axes: "Axes") -> None:
-    """Accuracy on the logarithm of one minus it, so that what is near 1 can be told apart."""
+    """Scale the y axis by the logarithm of 1 - accuracy, so that accuracies near 1 can be told apart."""
     axes.set_yscale(
         "function",
         functions=(
@@ -204,7 +208,7 @@ def _error_scale(axes: "Axes") -> None:
 
 
 def few_decades(axis: "Axis", limits: tuple[float, float]) -> None:
-    """Plain numbers at round ones; the more decades, the fewer."""
+    """Label round numbers of a logarithmic axis; the more decades it spans, the fewer numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     span = limits[1] / limits[0]
@@ -216,7 +220,7 @@ def few_decades(axis: "Axis", limits: tuple[float, float]) -> None:
 
 
 def _note(figure: "Figure", results: StudyResults, names: Sequence[str]) -> None:
-    """Under the panels: what was not run, and what diverged."""
+    """Write under the panels what was not run and what diverged."""
     from matplotlib.font_manager import FontProperties
 
     letters = int(NOTE_LETTERS_PER_INCH * figure.get_size_inches()[0])
@@ -226,7 +230,7 @@ def _note(figure: "Figure", results: StudyResults, names: Sequence[str]) -> None
 
 
 def note_text(results: StudyResults, names: Sequence[str]) -> str:
-    """What was not run of the settings, and what diverged; empty if there is nothing to say."""
+    """Which of the settings were not run or diverged; empty if none."""
     seeds = len(results.study.scale.seeds)
     missing = {name: seeds - len(_all_runs(results, name)) for name in names}
     diverged = {name: _diverged(results, name) for name in names}

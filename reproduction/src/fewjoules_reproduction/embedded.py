@@ -1,4 +1,4 @@
-"""The scenario files of the figures, which ship with FewJoules."""
+"""Scenario files of the figures, which ship with this package, and hashes of them."""
 
 import functools
 import hashlib
@@ -24,7 +24,7 @@ FIRST_KEYS = frozenset(  # of [training] when the first records were made
 
 
 def embedded_scenario(name: str) -> Scenario:
-    """The scenario of ``scenarios/NAME``."""
+    """Read the scenario file ``scenarios/NAME``."""
     file = resources.files("fewjoules_reproduction").joinpath("scenarios", name)
     if not file.is_file():
         raise InvalidInputError(f"the scenario must be one of those in fewjoules_reproduction/scenarios, got {name!r}")

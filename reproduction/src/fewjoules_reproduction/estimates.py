@@ -1,4 +1,4 @@
-"""What theorems and adaptive methods suppose known of a task: gradients of clients, and what follows from them."""
+"""Estimate constants that theorems and adaptive methods need from gradients of clients."""
 
 import copy
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from fewjoules.engine.simulator.simulator import Federation
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How local training strays, as [WANG19] estimates it: means over clients.
+    """Constants of the drift of local training as [WANG19] estimates them; means over clients.
 
-    ``lipschitz`` (rho) is of the loss, ``smoothness`` (beta) of its gradient, ``divergence`` (delta) how far clients'
-    gradients are from their mean.
+    ``lipschitz`` (rho) belongs to the loss and ``smoothness`` (beta) to its gradient; ``divergence`` (delta) is the
+    distance of clients' gradients from their mean.
     """
 
     lipschitz: float
@@ -39,7 +39,7 @@ class ClientGradients:
         self.initial_weights = torch.cat([p.detach().reshape(-1) for p in self._trained()])
 
     def at(self, weights: torch.Tensor, client: int, batch: int, draw: int) -> tuple[float, torch.Tensor]:
-        """On ``batch`` samples of the client; ``draw`` says which."""
+        """Loss and gradient on ``batch`` samples of the client; ``draw`` is the number of the draw."""
         part = self.federation.parts[client]
         rng = stream(self._seed, "estimates", draw, client)
         numbers = torch.from_numpy(rng.choice(part, size=min(batch, part.size), replace=False))
@@ -57,7 +57,7 @@ class ClientGradients:
 def estimate_drift(
     gradients: ClientGradients, weights: torch.Tensor, learning_rate: float, *, batch: int, draw: int
 ) -> Drift:
-    """One local step of each client, on the same samples before and after."""
+    """Estimate drift from one local step of each client, on the same samples before and after."""
     before = [gradients.at(weights, client, batch, draw) for client in range(len(gradients.federation.parts))]
     mean = torch.stack([gradient for _, gradient in before]).mean(0)
     lipschitz, smoothness = [], []
@@ -73,10 +73,10 @@ def estimate_drift(
 def estimate_constants(
     gradients: ClientGradients, weights: torch.Tensor, *, batch: int, learning_rate: float, points: int = 5
 ) -> tuple[LearningConstants, float]:
-    """Constants of Theorem 1 near the initial weights, and the squared gradient norm there.
+    """Estimate the constants of Theorem 1 near the initial weights, and the squared gradient norm there.
 
-    sigma from the spread of small batches about large ones, L the largest over ``points`` steps of descent, and F* as
-    0, which no cross-entropy is below.
+    sigma comes from the spread of small batches around large ones, L is the largest value over ``points`` steps of
+    descent, and F* is 0, a lower bound of every cross-entropy.
     """
     clients = range(len(gradients.federation.parts))
     smoothness, first, here = 0.0, None, weights
@@ -118,7 +118,7 @@ def adaptive_local_steps(
     largest: int,
     control: float = 0.025,
 ) -> int:
-    """The H that minimises the bound G(H) of [WANG19] for what is left of a budget; at most ten times the last one.
+    """The H that minimises the bound G(H) of [WANG19] for the rest of a budget; at most ten times the last one.
 
     A round costs H step_joules + round_joules; ``control`` is the phi of the paper, with its value.
     """
@@ -126,14 +126,14 @@ def adaptive_local_steps(
     left = max(budget_joules - round_joules - step_joules, 1e-12)
     steps = left * choices / (step_joules * choices + round_joules)
     noise = 1.0 / (2.0 * learning_rate * control * steps)
-    stray = _stray(choices, drift, learning_rate)
+    drift_loss = _drift_loss(choices, drift, learning_rate)
     with np.errstate(over="ignore"):
-        bound = noise + np.sqrt(noise**2 + stray / (learning_rate * control * choices)) + stray
+        bound = noise + np.sqrt(noise**2 + drift_loss / (learning_rate * control * choices)) + drift_loss
     return int(choices[np.argmin(bound)])
 
 
-def _stray(choices: np.ndarray, drift: Drift, learning_rate: float) -> FloatArray:
-    """rho h(H) of [WANG19]: what it may cost that H local steps lead away from centralised descent."""
+def _drift_loss(choices: np.ndarray, drift: Drift, learning_rate: float) -> FloatArray:
+    """rho h(H) of [WANG19]: bound on the loss caused by the drift of H local steps."""
     if 0.0 in (drift.lipschitz, drift.smoothness, drift.divergence):
         return np.zeros(choices.size)
     with np.errstate(over="ignore"):

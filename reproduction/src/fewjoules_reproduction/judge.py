@@ -1,7 +1,7 @@
-"""How a sentence about trainings is judged: what it needs, what was found, and the claim that follows.
+"""Judge sentences about trainings: the schemes that a sentence needs, the finding, and the claim.
 
-A sentence is split into parts; the verdict says whether all hold, some or none, and "not run" where a scheme that it
-needs has no run or where there is nothing to compare.
+A sentence is split into parts, and the verdict says whether all, some or none of them hold. It is "not run" if a scheme
+that the sentence needs has no run or if there is nothing to compare.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ FIGURE_NAMES = NAMES | {"dense": "dense SGD"}
 
 @dataclass(frozen=True)
 class Finding:
-    """What a judge found: parts that hold or not, our number, and why."""
+    """Result of a judge: which parts hold, our number, and the reason."""
 
     parts: Sequence[bool]
     number: str
@@ -25,7 +25,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judge:
-    """A sentence, the schemes without which it cannot be judged, and the function that judges it."""
+    """A sentence, the schemes that it needs, and the function that judges it."""
 
     sentence: str
     needs: tuple[str, ...]
@@ -33,7 +33,7 @@ class Judge:
 
 
 def judged(judge: Judge, results: StudyResults, figure: str) -> Claim:
-    """The claim, or one that says what was not run."""
+    """Claim of a judge about a study; if a scheme has no run, it says so."""
     runs = {name: len(results.curves[name].runs) if name in results.curves else 0 for name in judge.needs}
     missing = [FIGURE_NAMES[name] for name, count in runs.items() if count == 0]
     if missing:
@@ -52,12 +52,12 @@ def judged(judge: Judge, results: StudyResults, figure: str) -> Claim:
 
 
 def is_synchronous(results: StudyResults) -> str:
-    """Says so if FlexibleSpar's plan synchronises after every step; else empty."""
+    """A sentence if FlexibleSpar's plan synchronises after every step, otherwise an empty text."""
     if results.curves["flexible"].setting.local_steps > 1:
         return ""
-    return "FlexibleSpar's plan has H = 1 here: it is SynSgdSpar."
+    return "FlexibleSpar's plan has H = 1 here, which makes it SynSgdSpar."
 
 
 def plain(value: float) -> str:
-    """Three digits, or a whole number from 1000 on."""
+    """A number with three digits, or rounded to an integer from 1000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"

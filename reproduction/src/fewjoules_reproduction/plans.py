@@ -1,4 +1,4 @@
-"""Fig. 1 as a whole: compute, write CSV, PDF and PNG beside each other, and judge the paper's sentences."""
+"""Make Fig. 1: compute its tables, write CSV, PDF and PNG, and judge the claims."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ STEP_LABEL = r"energy of a step ζ$_{cmp}$ (J/iteration)"
 
 
 def plan_figures(names: Sequence[str], out: Path, quick: bool) -> list[Claim]:
-    """Write the named figures of ``FIGURES`` to a folder and return their claims; ``LEFT_OUT`` is what quick omits."""
+    """Write the named figures of ``FIGURES`` to a folder and return their claims; ``quick`` omits ``LEFT_OUT``."""
     for name in names:
         if name not in FIGURES:
             raise InvalidInputError(f"the figure must be one of {', '.join(FIGURES)}, got {name!r}")

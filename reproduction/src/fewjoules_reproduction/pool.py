@@ -1,4 +1,4 @@
-"""Trainings one after the other or in several processes; what has a record is not trained again."""
+"""Carry out trainings, in this process or in several; a training that has a record is not repeated."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """One record to make."""
+    """One training or measurement that a study needs; it leaves one record."""
 
     study: str
     kind: Literal["tune", "run", "constants"]
@@ -31,7 +31,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of its record."""
+        """Name of the job's record."""
         if self.setting is None:
             return self.kind
         own = "" if self.seed is None else f"-rate{self.learning_rate:.4g}-seed{self.seed}"
@@ -39,7 +39,7 @@ class Job:
 
     @property
     def order(self) -> Record:
-        """All that the record depends on; one made by another order does not count."""
+        """Everything that the record depends on; a record with a different order is not used."""
         study = STUDIES[self.study]
         scale = study.scale
         order: Record = {"study": self.study, "kind": self.kind}
@@ -69,22 +69,22 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Equal for jobs that come to the same training, whatever their setting is called and a bit costs."""
+        """Jobs that differ only in setting name or bit cost share a key."""
         return key_of(self.order)
 
 
 def key_of(order: Record) -> str:
-    """The key of the job that gave the order."""
+    """Key of the job with this order; adaptive runs depend on the bit cost, so theirs contains the study."""
     cost_matters = order.get("adaptive", False) and order.get("kind") == "run"
     shared = order if cost_matters else order | {"study": STUDIES[order["study"]].task}
     return json.dumps(shared, sort_keys=True)
 
 
 class Shelf:
-    """Records by what was trained; what a bit costs is put in as the study that asks has it."""
+    """Records by key. Radio joules are rescaled to the requesting study's cost per bit."""
 
     def __init__(self, records: Records, studies: Iterable[str]) -> None:
-        """Read all records of the tasks of these studies."""
+        """Read the records of all studies that share a task with these."""
         tasks = {STUDIES[name].task for name in studies}
         self._found: dict[str, Record] = {}
         for study in STUDIES.values():
@@ -94,15 +94,15 @@ class Shelf:
                     self._found.setdefault(key_of(order), record)
 
     def find(self, job: Job) -> Record | None:
-        """The record of the job's training, if there is one."""
+        """The record with the job's key, or None if there is none."""
         record = self._found.get(job.key)
         if record is None or "curve" not in record:
             return record
         scale = STUDIES[job.study].bit_scale / STUDIES[record["order"]["study"]].bit_scale
-        return record if scale == 1.0 else record | {"curve": _with_dearer_bits(record["curve"], scale)}
+        return record if scale == 1.0 else record | {"curve": _with_bit_cost(record["curve"], scale)}
 
 
-def _with_dearer_bits(curve: Record, scale: float) -> Record:
+def _with_bit_cost(curve: Record, scale: float) -> Record:
     radio = [scale * joules for joules in curve["total_radio_joules"]]
     both = [sum(pair) for pair in zip(radio, curve["total_compute_joules"], strict=True)]
     return curve | {"total_radio_joules": radio, "total_joules": both}
@@ -115,15 +115,15 @@ class Means:
     records: Records
     device: str = "auto"
     data_dir: str | None = None
-    executor: Executor | None = None  # of ``processes_of``; without one trainings follow one another here
+    executor: Executor | None = None  # from ``processes_of``; None trains in this process, one job at a time
     train: bool = True
     on_job: Callable[[str, int, int], None] = lambda _name, _done, _total: None
 
 
 def carry_out(jobs: Iterable[Job], means: Means) -> dict[str, Record]:
-    """Records of the jobs by name; missing ones are made, or left out where nothing is to be trained.
+    """Return the records of the jobs by name; missing ones are trained, or left out if ``means.train`` is false.
 
-    Jobs that come to the same training share its record.
+    Jobs with the same key share a record.
     """
     wanted = list(jobs)
     shelf = Shelf(means.records, {job.study for job in wanted})
@@ -151,15 +151,15 @@ def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:
             record = future.result()
         except BrokenProcessPool as error:
             raise ChildProcessError(
-                "a process that trained was killed, perhaps for lack of memory; fewer --processes need less, and the "
-                "same command goes on from the trainings that are done"
+                "a training process was killed, perhaps for lack of memory; use fewer --processes, and the same "
+                "command continues after the trainings that are done"
             ) from error
         yield pending[future], record
 
 
 @contextlib.contextmanager
 def processes_of(count: int) -> Iterator[Executor]:
-    """So many processes for trainings, each with data and graphs of its own; an error or Ctrl-C ends them at once."""
+    """Start ``count`` processes for trainings, each with its own data; an error or Ctrl-C ends them at once."""
     others = multiprocessing.active_children()
     executor = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
     try:
@@ -175,7 +175,7 @@ def processes_of(count: int) -> Iterator[Executor]:
 
 
 def _end_with_parent() -> None:
-    """A process of the pool would outlive a parent that is killed, and keep its memory of the GPU."""
+    """End this process when its parent ends; otherwise it would outlive a killed parent and keep GPU memory."""
 
     def watch() -> None:
         parent = multiprocessing.parent_process()
@@ -186,7 +186,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-_labs: "dict[tuple[str, str, str | None], Lab]" = {}  # by task, device and data; the last one only
+_labs: "dict[tuple[str, str, str | None], Lab]" = {}  # by task, device and data folder; only the last one is kept
 
 
 def _make(job: Job, device: str, data_dir: str | None) -> Record:

@@ -20,7 +20,7 @@ NAMES = {
 
 
 def greedy_with_planned_steps(problem: ControlProblem) -> Plan:
-    """GreedySpar whose greed is for sparsity alone: the largest sparsity for all, and the best H with it."""
+    """GreedySpar with the largest sparsity for all devices and the best H for it."""
     sparsest = problem.sparsity[1]
     return replace(schemes.flexible(problem.with_choices(sparsity=(sparsest, sparsest))), scheme="greedy")
 
@@ -34,7 +34,7 @@ def synchronous_with_kept_sparsity(problem: ControlProblem) -> Plan:
 
 
 def algorithm_2_from_the_largest_steps(problem: ControlProblem) -> Plan:
-    """FlexibleSpar by Algorithm 2 begun at the largest H; the paper does not say where it begins."""
+    """FlexibleSpar by Algorithm 2 started at the largest H; the paper does not say where it starts."""
     answer = benders.solve(problem, start=int(problem.step_choices[-1]))
     return evaluate_plan(
         problem,
@@ -48,7 +48,7 @@ def algorithm_2_from_the_largest_steps(problem: ControlProblem) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A scheme, what it is taken to mean, and how it plans."""
+    """One interpretation of a scheme, and the function that plans by it."""
 
     scheme: str
     variant: Variant
@@ -68,6 +68,6 @@ READINGS: tuple[Reading, ...] = (
 WITHOUT_BENDERS = tuple(reading for reading in READINGS if reading.variant != "benders")
 CHOOSERS: Mapping[str, Callable[[ControlProblem], Plan]] = {
     "pareto": schemes.flexible,
-    "benders": partial(schemes.flexible, solver="benders"),  # begins at the smallest H
+    "benders": partial(schemes.flexible, solver="benders"),  # starts at the smallest H
     "benders, largest H first": algorithm_2_from_the_largest_steps,
 }

@@ -1,4 +1,4 @@
-"""What trainings left: one JSON file each, so that a stopped reproduction goes on where it was."""
+"""Records of trainings: one JSON file each, so that a stopped reproduction can be continued."""
 
 import json
 import re
@@ -14,7 +14,7 @@ CURVE_COLUMNS = (
     *("round", "epochs", "train_loss", "train_accuracy", "test_loss", "test_accuracy"),
     *("total_joules", "total_radio_joules", "total_compute_joules", "total_payload_bytes"),
 )
-_PARTS = {  # of a record by its kind
+_PARTS = {  # keys that a record of each kind must have
     "tune": ("local_steps", "sparsity", "learning_rate", "rounds"),
     "run": ("stop_reason", "curve"),
     "constants": ("epsilon", "smoothness", "sigma", "gradient_bound", "initial_gap", "batch"),
@@ -26,11 +26,11 @@ class Records:
     """Records of studies in a folder: ``FOLDER/STUDY/NAME.json``."""
 
     def __init__(self, folder: Path) -> None:
-        """The folder need not exist yet."""
+        """Use a folder, which need not exist yet."""
         self.folder = folder
 
     def load(self, study: str, name: str) -> Record | None:
-        """The record, or None if it was not made."""
+        """Read a record; None if there is none."""
         file = self._file(study, name)
         if not file.is_file():
             return None
@@ -44,7 +44,7 @@ class Records:
         return record
 
     def of(self, study: str) -> list[Record]:
-        """All records of a study; each has the parts of its kind."""
+        """Read all records of a study; each must have the keys of its kind."""
         stems = sorted(file.stem for file in (self.folder / study).glob("*.json"))
         found = []
         for name in stems:
@@ -55,7 +55,7 @@ class Records:
         return found
 
     def save(self, study: str, name: str, record: Record) -> None:
-        """Write a record whole."""
+        """Write a record, completely or not at all."""
         file = self._file(study, name)
         file.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(file) as stream:

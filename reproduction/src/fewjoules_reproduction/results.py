@@ -1,4 +1,4 @@
-"""A study from its pilot runs to its curves: fit, plan, tune, train; and what comes out, ready to be drawn."""
+"""Carry out a study: pilot runs, fitted laws, plans, tuned step sizes, and the curves of all settings."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ from fewjoules_reproduction.pool import Job, Means, carry_out
 from fewjoules_reproduction.records import Record
 from fewjoules_reproduction.studies import STUDIES, TUNING_SEED, Setting, Study, baseline_settings, pilot_settings
 
-REFERENCE = "reference"  # the run that tells how rounds grow from the pilot accuracy to each target
+REFERENCE = "reference"  # name of the run that measures how rounds grow from the pilot accuracy to each target
 
 
 @dataclass(frozen=True)
 class Pilots:
-    """Pilot runs of a task and the laws fitted to them; a law that they contradict is None and ``refused`` says why."""
+    """Pilot runs of a task and laws fitted to them; a law that cannot be fitted is None, and ``refused`` says why."""
 
     runs: PilotRuns
     power_law: RoundsFit[PowerLawRounds] | None
@@ -32,12 +32,12 @@ class Pilots:
     refused: Mapping[str, str]
     missed: int  # cells of the grid that did not reach the pilot accuracy
     rates: FloatArray  # the tuned step size of each run
-    growth: Mapping[float, float]  # rounds to each target over rounds to the pilot accuracy
+    growth: Mapping[float, float]  # rounds to each target divided by rounds to the pilot accuracy
 
 
 @dataclass(frozen=True)
 class Curves:
-    """One setting of a study: its plan, if it has one, and a record for each seed that was run."""
+    """One setting of a study: its plan, if there is one, and a record for each seed that was run."""
 
     setting: Setting
     plan: Plan | None
@@ -50,7 +50,7 @@ class Curves:
         return any(run["stop_reason"] == "diverged" and without for run, without in zip(self.runs, missed, strict=True))
 
     def to_target(self, target: float, column: str) -> list[float]:
-        """The column's value where each run first reached the accuracy; NaN where it did not."""
+        """Value of the column when each run first reached the accuracy; NaN if it never did."""
         values = []
         for run in self.runs:
             reached = np.flatnonzero(np.array(run["curve"]["test_accuracy"]) >= target)
@@ -60,7 +60,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """All of a study; ``not_run`` names what has no record yet."""
+    """All results of a study; ``not_run`` names the settings without a record."""
 
     study: Study
     scenario: Scenario
@@ -70,7 +70,7 @@ class StudyResults:
 
 
 def carry_out_study(study: Study, scenario: Scenario, means: Means) -> StudyResults:
-    """Everything of a study that can be had, by training or from records."""
+    """Results of a study, from its records and, if ``means.train`` is true, from new trainings."""
     devices = len(scenario.fleet)
     pilots = _pilots(STUDIES[study.pilots], devices, means)
     if pilots is None or pilots.power_law is None:
@@ -88,9 +88,9 @@ def carry_out_study(study: Study, scenario: Scenario, means: Means) -> StudyResu
 def _curves(
     study: Study, settings: Sequence[Setting], plans: Mapping[str, Plan], rates: Mapping[str, float], means: Means
 ) -> dict[str, Curves]:
-    """Every setting at its tuned step size.
+    """Curves of every setting at its tuned step size.
 
-    Where a seed diverges before it reaches the main target, all seeds are run again at the next smaller one.
+    If a seed diverges before it reaches the main target, all seeds are run again at the next smaller step size.
     """
     target = study.scale.main_target
     curves = {s.name: Curves(s, plans.get(s.name), rates.get(s.name), []) for s in settings}
@@ -100,7 +100,7 @@ def _curves(
             name: [Job(study.name, "run", curves[name].setting, rate, seed) for seed in study.scale.seeds]
             for name, rate in wave.items()
         }
-        # seed by seed, so that a reproduction that is stopped has something of every setting
+        # seed by seed, so that a stopped reproduction has runs of every setting
         records = carry_out([job for of_seed in zip(*jobs.values(), strict=True) for job in of_seed], means)
         for name, rate in wave.items():
             runs = [records[job.name] for job in jobs[name] if job.name in records]
@@ -172,7 +172,7 @@ def _pilots(study: Study, devices: int, means: Means) -> Pilots | None:
 
 
 def _growth(study: Study, devices: int, tuned: Mapping[str, Record], means: Means) -> dict[float, float] | None:
-    """From one run in the middle of the grid with the tuning seed."""
+    """Rounds to each target divided by rounds to the pilot accuracy, from one run in the middle of the grid."""
     scale = study.scale
     steps = scale.local_steps[len(scale.local_steps) // 2]
     sparsity = scale.sparsities[len(scale.sparsities) // 2]
@@ -189,7 +189,7 @@ def _growth(study: Study, devices: int, tuned: Mapping[str, Record], means: Mean
 
 
 def _plans(problem: ControlProblem, pilots: Pilots) -> dict[str, Plan]:
-    """Every scheme by the power law, and FlexibleSpar by the paper's form and by the bound's own constants."""
+    """Plans of every scheme by the power law, and of FlexibleSpar by the paper's form and by the bound."""
     assert pilots.power_law is not None
     fitted = replace(problem, rounds=pilots.power_law.model)
     plans = {name: scheme(fitted) for name, scheme in SCHEMES.items()}
@@ -200,7 +200,7 @@ def _plans(problem: ControlProblem, pilots: Pilots) -> dict[str, Plan]:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, least and largest of what is known; NaN if nothing is, or if a seed missed the target."""
+    """Mean, minimum and maximum; NaN if there are no values or if one of them is NaN."""
     array: FloatArray = np.array(values, dtype=np.float64)
     if array.size == 0 or np.isnan(array).any():
         return math.nan, math.nan, math.nan

@@ -1,4 +1,4 @@
-"""How the conclusions of Fig. 1 depend on the parameters that the paper leaves out."""
+"""Sensitivity of Fig. 1 to the parameters that the paper does not give."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,9 +23,9 @@ LAST_DEVICES = (56, 60)
 def sensitivity(
     problem: ControlProblem, factors: Sequence[float] = FACTORS, readings: Sequence[Reading] = READINGS
 ) -> Table:
-    """Each reading's energy over FlexibleSpar's at the base point, as one parameter at a time varies.
+    """Energy of each reading divided by FlexibleSpar's at the base point, with one parameter varied at a time.
 
-    ``falls`` is 1 where the reading's joules a device still fall from 56 to 60 devices.
+    ``falls`` is 1 if the reading's joules per device still fall from 56 to 60 devices.
     """
     rows: list[dict[str, Cell]] = []
     for parameter, setting, changed in _changes(problem, factors):
@@ -44,7 +44,7 @@ def sensitivity(
 
 
 def bound_like(rounds: PaperRounds, devices: int) -> BoundRounds:
-    """Corollary 1 in its exact form with constants that give it both terms of ``rounds`` at ``devices``.
+    """Corollary 1 in its exact form, with constants that make its two terms those of ``rounds`` at ``devices``.
 
     Only two combinations of the constants matter: 32 b L (G J / sigma)^2 / eps = alpha and
     144 L (sigma J / eps)^2 / b = beta sqrt(M); all others are set to 1.

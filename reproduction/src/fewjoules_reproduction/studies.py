@@ -1,4 +1,4 @@
-"""The trainings behind Fig. 2 and beyond it: what is varied and how far. docs/reproduction.md has the reasons."""
+"""The studies of Fig. 2 and beyond: tasks, settings and sizes. docs/reproduction.md gives the reasons."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,50 +9,50 @@ import numpy as np
 from fewjoules.arrays import FloatArray
 from fewjoules.codec.compressors import qsgd_variance
 
-LEVELS = 15  # of QSGD: four bits beside the sign
-TUNING_SEED = 1000  # of no run that is shown
+LEVELS = 15  # of QSGD: four bits plus the sign
+TUNING_SEED = 1000  # used by no run in the figures
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One curve: H, the sparsity of each device, and what else differs from plain FT-LSGD-DB."""
+    """Settings of one curve: H, the sparsity of each device, and other changes to plain FT-LSGD-DB."""
 
     name: str
     local_steps: int
     sparsity: FloatArray
     changes: Mapping[str, Any] = field(default_factory=dict)
-    rate_scale: float = 1.0  # of the step sizes that are tried
-    adaptive: bool = False  # H follows [WANG19], from ``local_steps`` on
+    rate_scale: float = 1.0  # factor on the step sizes that are tried
+    adaptive: bool = False  # H is chosen by [WANG19], starting with ``local_steps``
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much is run of a task: the pilot grid, the step sizes that are tried, the length of a run, the seeds."""
+    """Size of a study: the pilot grid, the step sizes that are tried, the length of a run, the seeds."""
 
     sparsities: tuple[float, ...]
     local_steps: tuple[int, ...]
-    learning_rates: tuple[float, ...]  # in the order of trial; once one is good, the others must be better
+    learning_rates: tuple[float, ...]  # in the order of trial; a later one must need fewer rounds to be chosen
     pilot_accuracy: float
     pilot_steps: int  # a pilot run that takes longer has failed
-    pilot_resolution: int  # local steps between two looks at the test set in a pilot run
-    steps: int  # of each run that is shown
-    resolution: int  # the same in a run that is shown
+    pilot_resolution: int  # local steps between two evaluations of a pilot run
+    steps: int  # local steps of each run in the figures
+    resolution: int  # local steps between two evaluations of such a run
     targets: tuple[float, ...]
     seeds: tuple[int, ...]
     gpu_precision: str = "tf32"
 
     @property
     def main_target(self) -> float:
-        """The middle one."""
+        """The middle one of the targets."""
         return self.targets[len(self.targets) // 2]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A scenario file, trained by every scheme; ``pilots`` names the study whose pilot runs it plans by.
+    """A scenario trained by every scheme, with plans based on the pilot runs of the study ``pilots``.
 
-    Studies of one ``task`` differ only in what a bit costs, ``bit_scale`` times the first one's: a training that is
-    the same in both is done once.
+    Studies of one ``task`` differ only in the cost of a bit, which is ``bit_scale`` times that of the first. They share
+    trainings.
     """
 
     name: str
@@ -117,7 +117,7 @@ STUDIES = {
         ),
         Study(
             name="mnist-lte",
-            title="LeNet5 on MNIST, bits 1000 times as dear",
+            title="LeNet5 on MNIST, bits 1000 times as expensive",
             scenario="fig2cd-lte.toml",
             pilots="mnist",
             task="mnist",
@@ -154,7 +154,7 @@ STUDIES = {
         ),
         Study(
             name="cifar10-lte",
-            title="ResNet20 on CIFAR-10, bits 1000 times as dear",
+            title="ResNet20 on CIFAR-10, bits 1000 times as expensive",
             scenario="fig2ab-lte.toml",
             pilots="cifar10",
             task="cifar10",
@@ -173,7 +173,7 @@ STUDIES = {
         ),
         Study(
             name="digits-lte",
-            title="CNN on 8x8 digits, bits 1000 times as dear",
+            title="CNN on 8x8 digits, bits 1000 times as expensive",
             scenario="quick-lte.toml",
             pilots="digits",
             task="digits",
@@ -195,7 +195,7 @@ STUDIES = {
 
 
 def pilot_settings(study: Study, devices: int) -> list[Setting]:
-    """The grid: every device at the same sparsity."""
+    """Settings of the pilot grid, in which all devices have the same sparsity."""
     return [
         Setting(f"pilot-h{steps}-delta{sparsity:g}", steps, np.full(devices, sparsity))
         for steps in study.scale.local_steps
@@ -204,7 +204,7 @@ def pilot_settings(study: Study, devices: int) -> list[Setting]:
 
 
 def baseline_settings(devices: int) -> list[Setting]:
-    """Methods of the paper's related work, with the parameters of their own papers."""
+    """Settings of methods from the paper's related work, with the parameters of their own papers."""
     everyone = np.ones(devices)
     return [
         Setting(
@@ -212,7 +212,7 @@ def baseline_settings(devices: int) -> list[Setting]:
             1,
             everyone,
             {"compressor": "qsgd", "levels": LEVELS, "error_feedback": False},
-            rate_scale=1.0 + qsgd_variance(LEVELS),  # by which the compressor divides
+            rate_scale=1.0 + qsgd_variance(LEVELS),  # the compressor divides by this
         ),
         Setting("qsparse", 8, 100.0 * everyone, {"values": "qsgd", "levels": LEVELS}),
         Setting("stc", 1, 400.0 * everyone, {"compressor": "ternary"}),

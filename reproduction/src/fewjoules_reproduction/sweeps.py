@@ -1,4 +1,4 @@
-"""The rows of Fig. 1: what each scheme costs and chooses as one parameter of the base point varies."""
+"""Tables of Fig. 1: costs and choices of each scheme as one parameter of the base point varies."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fewjoules_reproduction.readings import CHOOSERS, READINGS, Reading
 from fewjoules_reproduction.table import Cell, Table
 
 GROUPS = 4
-SPREAD = np.array([-0.03, -0.01, 0.01, 0.03])  # of the mean bandwidth, a level of heterogeneity
+SPREAD = np.array([-0.03, -0.01, 0.01, 0.03])  # of the mean bandwidth, per level of heterogeneity
 DEVICES = tuple(range(4, 61, 4))
 LEVELS = tuple(range(15))
 FIGURES = ("fig1a", "fig1b", "fig1c", "fig1d")
@@ -26,21 +26,21 @@ MANY_DEVICES = (12, 32, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000
 
 
 def base_problem(figure: str) -> ControlProblem:
-    """The base point of ``fig1a`` to ``fig1d``, from the scenario file that ships with FewJoules."""
+    """The base point of ``fig1a`` to ``fig1d``, from the scenario file that ships with this package."""
     if figure not in FIGURES:
         raise InvalidInputError(f"the figure must be one of {', '.join(FIGURES)}, got {figure!r}")
     return embedded_scenario(f"{figure}.toml").problem()
 
 
 def group_size(problem: ControlProblem) -> int:
-    """Devices in each of the four groups, which follow one another."""
+    """Number of devices in each of the four groups, which are consecutive."""
     if problem.devices % GROUPS:
         raise InvalidInputError(f"the fleet must have a multiple of {GROUPS} devices, got {problem.devices}")
     return problem.devices // GROUPS
 
 
 def with_devices(problem: ControlProblem, devices: int) -> ControlProblem:
-    """The same groups, each with a quarter of ``devices``."""
+    """The problem with a quarter of ``devices`` in each group."""
     if devices < GROUPS or devices % GROUPS:
         raise InvalidInputError(f"devices must be a positive multiple of {GROUPS}, got {devices}")
     costs = [
@@ -51,7 +51,7 @@ def with_devices(problem: ControlProblem, devices: int) -> ControlProblem:
 
 
 def with_heterogeneity(problem: ControlProblem, level: float) -> ControlProblem:
-    """A fleet of equal radios whose bandwidths are spread to level L, their mean kept."""
+    """The problem, given with equal radios, with bandwidths spread to level L around the same mean."""
     require_number("level", level, low=0.0, high=33.0)
     widths = np.repeat(1.0 + level * SPREAD, group_size(problem))
     fleet = problem.fleet
@@ -61,7 +61,7 @@ def with_heterogeneity(problem: ControlProblem, level: float) -> ControlProblem:
 
 
 def with_costs(problem: ControlProblem, *, bit: float | None = None, step: float | None = None) -> ControlProblem:
-    """All devices' costs scaled by one factor each, to the given means: J/bit and J/step."""
+    """The problem with the costs of all devices scaled to the given means, in J/bit and J/step."""
     fleet = problem.fleet
     return replace(
         problem,
@@ -74,7 +74,7 @@ def with_costs(problem: ControlProblem, *, bit: float | None = None, step: float
 def average_energy_by_devices(
     problem: ControlProblem, devices: Iterable[int] = DEVICES, readings: Sequence[Reading] = READINGS
 ) -> Table:
-    """Fig. 1(a): joules a device against the number of devices."""
+    """Table of Fig. 1(a): joules per device against the number of devices."""
     return Table.from_rows(
         {"devices": count} | row for count in devices for row in energy_rows(with_devices(problem, count), readings)
     )
@@ -83,7 +83,7 @@ def average_energy_by_devices(
 def average_energy_by_heterogeneity(
     problem: ControlProblem, levels: Iterable[int] = LEVELS, readings: Sequence[Reading] = READINGS
 ) -> Table:
-    """Fig. 1(b): joules a device against the level of heterogeneity, from a fleet of equal radios."""
+    """Table of Fig. 1(b): joules per device against the level of heterogeneity, from a fleet of equal radios."""
     return Table.from_rows(
         {"level": level} | row for level in levels for row in energy_rows(with_heterogeneity(problem, level), readings)
     )
@@ -92,7 +92,7 @@ def average_energy_by_heterogeneity(
 def choices_by_radio_cost(
     problem: ControlProblem, joules_per_bit: Iterable[float] = BIT_COSTS, solvers: Iterable[str] = tuple(CHOOSERS)
 ) -> Table:
-    """Fig. 1(c): sparsity of each group and H against the mean energy of a bit."""
+    """Table of Fig. 1(c): sparsity of each group and H against the mean energy of a bit."""
     return Table.from_rows(
         choice_row(with_costs(problem, bit=bit), solver) for bit in joules_per_bit for solver in solvers
     )
@@ -101,14 +101,14 @@ def choices_by_radio_cost(
 def choices_by_step_cost(
     problem: ControlProblem, joules_per_step: Iterable[float] = STEP_COSTS, solvers: Iterable[str] = tuple(CHOOSERS)
 ) -> Table:
-    """Fig. 1(d): sparsity of each group and H against the mean energy of a step."""
+    """Table of Fig. 1(d): sparsity of each group and H against the mean energy of a step."""
     return Table.from_rows(
         choice_row(with_costs(problem, step=step), solver) for step in joules_per_step for solver in solvers
     )
 
 
 def mirrored_choices(problem: ControlProblem, by_radio_cost: Table) -> Table:
-    """The points of Fig. 1(c) reached the way of Fig. 1(d): the step made cheaper instead of the bit dearer."""
+    """Choices at the points of Fig. 1(c) with a cheaper step instead of a more expensive bit."""
     bit, step = float(problem.fleet.joules_per_bit.mean()), float(problem.fleet.joules_per_step.mean())
     return Table.from_rows(
         choice_row(with_costs(problem, step=step * bit / float(row["joules_per_bit"])), str(row["solver"]))
@@ -117,7 +117,7 @@ def mirrored_choices(problem: ControlProblem, by_radio_cost: Table) -> Table:
 
 
 def cheapest_devices(problem: ControlProblem, low: int = 4, high: int = 1_000_000) -> int:
-    """The multiple of 4 at which FlexibleSpar's joules a device are least; beyond it they rise."""
+    """The multiple of 4 at which FlexibleSpar's joules per device are least; beyond it they rise."""
     left, right = low // GROUPS, high // GROUPS
     while right - left > 2:
         first = min(max(round((left * left * right) ** (1 / 3)), left + 1), right - 2)
@@ -130,7 +130,7 @@ def cheapest_devices(problem: ControlProblem, low: int = 4, high: int = 1_000_00
 
 
 def energy_rows(problem: ControlProblem, readings: Sequence[Reading]) -> list[dict[str, Cell]]:
-    """One row a reading: what its plan costs."""
+    """One row per reading, with the costs of its plan."""
     return [
         {"scheme": reading.scheme, "variant": reading.variant, **_plan_cells(problem, reading.plan(problem))}
         for reading in readings
@@ -138,7 +138,7 @@ def energy_rows(problem: ControlProblem, readings: Sequence[Reading]) -> list[di
 
 
 def choice_row(problem: ControlProblem, solver: str) -> dict[str, Cell]:
-    """What FlexibleSpar chooses, group by group."""
+    """One row with FlexibleSpar's choices for each group."""
     plan = CHOOSERS[solver](problem)
     fleet = problem.fleet
     groups = plan.sparsity[:: group_size(problem)]

@@ -17,7 +17,7 @@ Cell = str | int | float
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns by name; every entry of a column is text, or every one a whole number, or every one a float."""
+    """Columns by name; the entries of a column are all text, all integers or all floats."""
 
     columns: Mapping[str, tuple[Cell, ...]]
 
@@ -36,7 +36,7 @@ class Table:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Cell]]) -> "Table":
-        """Rows that all have the same keys."""
+        """Make a table from rows, which must all have the same keys."""
         listed = list(rows)
         if not listed:
             raise InvalidInputError("a table must have at least 1 row to know its columns, got 0")
@@ -60,7 +60,7 @@ class Table:
         return np.array(self[name], dtype=np.float64)
 
     def rows(self) -> list[dict[str, Cell]]:
-        """Every row by column name."""
+        """All rows, each by column name."""
         return [dict(zip(self.columns, entries, strict=True)) for entries in zip(*self.columns.values(), strict=True)]
 
     def where(self, **values: Cell) -> "Table":
@@ -77,7 +77,7 @@ class Table:
         )
 
     def write_csv(self, path: Path) -> None:
-        """One line a row; text is quoted, floats have as many digits as reading them back exactly takes."""
+        """Write one line per row; text is quoted, and floats have enough digits to be read back exactly."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
         writer.writerow(self.columns)
@@ -87,11 +87,11 @@ class Table:
 
     @classmethod
     def read_csv(cls, path: Path) -> "Table":
-        """The table that ``write_csv`` wrote."""
+        """Read the table that ``write_csv`` wrote."""
         text = read_text(path)
         try:
             raw = _lines(text, csv.QUOTE_MINIMAL)
-            kinds = _lines(text, csv.QUOTE_NONNUMERIC)  # whatever is not quoted becomes a float
+            kinds = _lines(text, csv.QUOTE_NONNUMERIC)  # entries that are not quoted become floats
         except (csv.Error, ValueError) as error:
             raise InvalidInputError(f"{path}: must be CSV with quoted text ({error})") from error
         if not raw or any(len(line) != len(raw[0]) for line in raw) or len(set(raw[0])) < len(raw[0]):
@@ -111,7 +111,7 @@ def _lines(text: str, quoting: int) -> list[list[str]]:
 
 
 def _kind(entries: Sequence[str], known: Sequence[Cell]) -> Callable[[str], Cell]:
-    """How a column is read: quoted text, whole numbers, or floats."""
+    """Type of a column: text if an entry is quoted, otherwise integers or floats."""
     if any(isinstance(entry, str) for entry in known):
         return str
     return int if all(entry.lstrip("-").isdigit() for entry in entries) else float

@@ -1,4 +1,4 @@
-"""Fig. 2 as tables: curves, what each setting needs for each target, pilot runs, fitted laws and their predictions."""
+"""Tables of Fig. 2: curves, costs of each setting to each target, pilot runs, fitted laws and their predictions."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from fewjoules_reproduction.table import Cell, Table
 
 PLANNED = ("flexible", "unified", "greedy", "synchronous", "dense", "fedavg")  # by the power law
 LAWS = ("power-law", "paper", "bound")
-FINAL_PART = 10  # the final accuracy is the mean of this part of the looks at the test set, the last ones
+FINAL_PART = 10  # the final accuracy is the mean over the last tenth of the evaluations
 _CURVE_COLUMNS = (
     *("setting", "seed", "round", "epochs", "train_accuracy", "test_accuracy", "test_error_percent"),
     *("joules", "radio_joules", "compute_joules", "megabytes"),
@@ -37,7 +37,7 @@ _PREDICTION_COLUMNS = (
 
 
 def curves_table(results: StudyResults, names: Iterable[str] | None = None) -> Table:
-    """A row for each look at the test set; megabytes are those of all uploads so far."""
+    """Table with a row for each evaluation; megabytes are those of all uploads so far."""
     chosen = results.curves if names is None else [name for name in names if name in results.curves]
     rows: list[Mapping[str, Cell]] = []
     for name in chosen:
@@ -47,7 +47,7 @@ def curves_table(results: StudyResults, names: Iterable[str] | None = None) -> T
 
 
 def summary_table(results: StudyResults) -> Table:
-    """A row for each setting and target; what a seed did not reach is NaN, and so is what nobody predicts."""
+    """Table with a row for each setting and target; NaN if a seed missed the target or no law predicts the value."""
     rows: list[Mapping[str, Cell]] = []
     for target in results.study.scale.targets:
         joules = {name: spread(curve.to_target(target, "total_joules"))[0] for name, curve in results.curves.items()}
@@ -67,7 +67,7 @@ def summary_table(results: StudyResults) -> Table:
 
 
 def pilots_table(results: StudyResults) -> Table:
-    """Measured rounds of each cell of the grid beside both fitted laws."""
+    """Table of measured rounds and those of both fitted laws in each cell of the pilot grid."""
     pilots = results.pilots
     if pilots is None:
         return _table(_PILOT_COLUMNS, [])
@@ -89,7 +89,7 @@ def pilots_table(results: StudyResults) -> Table:
 
 
 def laws_table(results: StudyResults) -> Table:
-    """Constants of the fitted laws with 95 % intervals, of the bound, and the growth to each target."""
+    """Table of the constants of the fitted laws with 95 % intervals, of the bound, and of the growth to each target."""
     if results.pilots is None:
         return _table(_LAW_COLUMNS, [])
     pilots = results.pilots
@@ -104,7 +104,7 @@ def laws_table(results: StudyResults) -> Table:
     rows += [_law("bound", name, value) for name, value in bound.items() if name != "form"]
     rows.append(_law("bound", "form", math.nan, note=str(bound["form"])))
     rows += [
-        _law("growth", f"{target:g}", value, note="rounds to this accuracy over rounds to the pilots'")
+        _law("growth", f"{target:g}", value, note="rounds to this accuracy divided by rounds to the pilot accuracy")
         for target, value in pilots.growth.items()
     ]
     rows.append(_law("pilots", "missed", float(pilots.missed), note="cells that did not reach the pilot accuracy"))
@@ -112,7 +112,7 @@ def laws_table(results: StudyResults) -> Table:
 
 
 def predictions_table(results: StudyResults) -> Table:
-    """Rounds and joules that each law predicts for each planned setting, beside the measured means."""
+    """Table of the rounds and joules that each law predicts for each planned setting, with the measured means."""
     rows = [
         _prediction(results, curve, target, law)
         for curve in results.curves.values()
@@ -133,7 +133,7 @@ def predicted(results: StudyResults, name: str, target: float) -> tuple[float, f
 
 
 def rounds_by(pilots: Pilots, law: str, sparsity: FloatArray, local_steps: int) -> float:
-    """What a law says of a setting, for the pilot accuracy or, the bound, for its own; NaN if it was refused."""
+    """Rounds that a law predicts to the pilot accuracy, or the bound to its own target; NaN if there is no such law."""
     models: dict[str, RoundsModel] = {"bound": pilots.bound}
     if pilots.power_law is not None:
         models["power-law"] = pilots.power_law.model
@@ -146,7 +146,7 @@ def rounds_by(pilots: Pilots, law: str, sparsity: FloatArray, local_steps: int) 
 
 
 def final_accuracy(run: Record, column: str = "test_accuracy") -> float:
-    """Mean of the last tenth of the looks; NaN if the run diverged."""
+    """Mean of the last tenth of the evaluations; NaN if the run diverged."""
     values = run["curve"][column]
     if run["stop_reason"] == "diverged" or not values:
         return math.nan
@@ -167,7 +167,7 @@ def _prediction(results: StudyResults, curve: Curves, target: float, law: str) -
 
 
 def _growth(pilots: Pilots, law: str, target: float) -> float:
-    """From the pilot accuracy to a target; the bound has a target of its own."""
+    """Growth of rounds from the pilot accuracy to a target; 1 for the bound, which has its own target."""
     return 1.0 if law == "bound" else pilots.growth.get(target, math.nan)
 
 
@@ -192,7 +192,7 @@ def _curve_rows(name: str, seed: int, run: Record) -> list[Mapping[str, Cell]]:
 
 
 def _seeded(results: StudyResults, curve: Curves) -> list[tuple[int, Record]]:
-    """Each run with its seed: from its order, or else by its place."""
+    """Each run with its seed, which comes from its order or else from its position."""
     seeds = results.study.scale.seeds
     return [(run["order"]["seed"] if "order" in run else seeds[i], run) for i, run in enumerate(curve.runs)]
 

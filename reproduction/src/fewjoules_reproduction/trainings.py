@@ -1,4 +1,4 @@
-"""Fig. 2 and beyond as a whole: train or read records, write CSV, PDF and PNG beside each other, judge sentences."""
+"""Make Fig. 2 and the studies beyond it: train or read records, write CSV, PDF and PNG, judge the claims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from fewjoules_reproduction.table import Table
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is made of one study: ``name`` begins the files of tables, and figures have names of their own."""
+    """Files and labels of a study: ``name`` is the prefix of its tables, ``accuracy`` and ``energy`` are figures."""
 
     study: str
     name: str
@@ -61,20 +61,20 @@ QUICK_FIGURES: dict[str, tuple[Sheet, ...]] = {
 _SMALL = "Fig. 2 on CIFAR-10 and MNIST (digits of 8x8 pixels stand for both), and all seeds but one"
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("fig2a", "fig2b", "fig2c", "fig2d", "dirichlet"), (_SMALL,)),
-    "lte": (_SMALL, "the baselines where bits are dear"),
+    "lte": (_SMALL, "the baselines with expensive bits"),
     "writers": ("Fig. 2 with QMNIST writers",),
 }
 
 
 def studies_of(names: Sequence[str], quick: bool) -> list[str]:
-    """The titles of the studies that the figures are made of."""
+    """Titles of the studies that the figures show."""
     return [STUDIES[sheet.study].title for sheet in _wanted(names, quick)]
 
 
 def training_figures(names: Sequence[str], out: Path, means: Means, quick: bool) -> tuple[list[Claim], list[str]]:
-    """Write the named figures of ``FIGURES`` to a folder; their claims, and what was not run.
+    """Write the named figures of ``FIGURES`` to a folder; return their claims and what was not run.
 
-    Quick makes the small studies of ``QUICK_FIGURES`` instead; ``LEFT_OUT`` is what it omits.
+    With ``quick`` the small studies of ``QUICK_FIGURES`` replace them, and ``LEFT_OUT`` says what is missing.
     """
     for name in names:
         if name not in FIGURES:
@@ -92,7 +92,7 @@ def training_figures(names: Sequence[str], out: Path, means: Means, quick: bool)
 
 
 def write_sheet(results: StudyResults, sheet: Sheet, kinds: frozenset[str], out: Path) -> None:
-    """Figures and tables of a study; nothing is drawn of what was not run at all."""
+    """Write the figures and tables of a study, except those without any run."""
     has_runs = any(curve.runs for curve in results.curves.values())
     if has_runs and sheet.accuracy is not None and "accuracy" in kinds:
         _write(tables.curves_table(results, PAPER), out, sheet.accuracy)
@@ -112,7 +112,7 @@ def write_sheet(results: StudyResults, sheet: Sheet, kinds: frozenset[str], out:
 
 
 def sheet_claims(results: StudyResults, sheet: Sheet, kinds: frozenset[str]) -> list[Claim]:
-    """The sentences about the figures that were asked for."""
+    """Claims about the figures of the given kinds."""
     claims = convergence_claims(results, sheet.accuracy_label) if "accuracy" in kinds else []
     if "energy" in kinds:
         claims += energy_claims(results, sheet.energy_label) + prediction_claims(results, sheet.energy_label)
@@ -120,7 +120,7 @@ def sheet_claims(results: StudyResults, sheet: Sheet, kinds: frozenset[str]) -> 
 
 
 def _wanted(names: Sequence[str], quick: bool) -> dict[Sheet, frozenset[str]]:
-    """Each study once, in the order of ``FIGURES``, with the kinds of figures that are wanted of it."""
+    """Each study once, in the order of ``FIGURES``, with the kinds of figures that the names ask for."""
     wanted: dict[Sheet, frozenset[str]] = {}
     for name, sheets in (QUICK_FIGURES if quick else FIGURES).items():
         kinds = _KINDS.get(name, frozenset({"accuracy", "energy"}))
