@@ -6,16 +6,16 @@ READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 
-.PHONY: help demo test format bench docs fuzz clean
+.PHONY: help demo test test-gpu format bench docs fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml reproduction/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FewJoules needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable ./reproduction
 	touch $(READY)
 
 demo: $(READY)  ## train the embedded scenario with every scheme: a table, and demo/page.html
@@ -27,6 +27,9 @@ test: $(READY)  ## format check, lint, strict types, tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+test-gpu: $(READY)  ## the tests that need a GPU, which make test leaves out
+	$(BIN)/python -m pytest -m gpu
 
 format: $(READY)  ## format the code and apply safe lint fixes
 	$(BIN)/ruff format .

@@ -16,10 +16,10 @@ from report import git_commit
 from fewjoules.engine.algorithm.options import PRECISIONS, TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.reproduce.embedded import embedded_scenario
-from fewjoules.reproduce.studies import LEVELS, STUDIES
-from fewjoules.runs.task import Task, device_name, prepare
-from fewjoules.runs.train import choose_device
+from fewjoules.runs.device import choose_device, device_name
+from fewjoules.runs.task import ScenarioTask, prepare
+from fewjoules_reproduction.embedded import embedded_scenario
+from fewjoules_reproduction.studies import LEVELS, STUDIES
 
 KINDS = {
     "dense": (1, 1.0, {"compressor": "none"}),
@@ -48,12 +48,12 @@ def main() -> None:
     for name, (steps, sparsity, changes) in KINDS.items():
         chosen = {"local_steps": steps, "sparsity": np.full(len(task.federation.parts), sparsity), "seed": 0}
         chosen |= {"rounds": max(1, given.steps // steps), "learning_rate": 0.05, "precision": precision}
-        options = TrainingOptions(**task.training.options(task.scenario.folder) | chosen | changes)
+        options = TrainingOptions.of(**task.training.options(task.scenario.folder) | chosen | changes)
         hashes = [hash_of_weights(task, options, compiled) for _ in range(given.repeat)]
         print(f"  {name:8s}  {'  '.join(hashes)}", flush=True)
 
 
-def hash_of_weights(task: Task, options: TrainingOptions, compiled: bool) -> str:
+def hash_of_weights(task: ScenarioTask, options: TrainingOptions, compiled: bool) -> str:
     simulator = Simulator(task.model, task.federation, options, loss=cross_entropy, compiled=compiled)
     for _ in range(options.rounds):
         simulator.start_round()()

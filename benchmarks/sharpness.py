@@ -17,8 +17,8 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.reproduce.embedded import embedded_scenario
 from fewjoules.runs.task import Task, prepare, varied
+from fewjoules_reproduction.embedded import embedded_scenario
 
 BATCHES = 5
 ITERATIONS = 25

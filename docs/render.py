@@ -1,10 +1,13 @@
-"""Fill docs/reproduction.template.md with the numbers of results/reproduction: ``python docs/render.py [--check]``.
+"""Fill the pages of the reproduction with the numbers of results/reproduction: ``python docs/render.py [--check]``.
+
+Each page NAME.md is made from NAME.template.md, where these are replaced:
 
 {{value TABLE COLUMN key=value ... | FORMAT}}     one cell; ``key=a/b`` divides the cell of a by that of b,
                                                       ``key=least`` takes the row in which it is least
 {{joules STUDY SETTING STEP TARGET | FORMAT}}     mean joules of the runs with that step size
 {{tuned STUDY SETTING STEP | FORMAT}}             rounds to the pilot accuracy with that step size
 {{claims FIGURE ...}}                             the claims about figures that begin so
+{{verdicts}}                                      how many claims about each figure have each verdict
 {{summary TABLE TARGET}}                          every setting at one target accuracy
 {{pilots TABLE}}                                  rounds by H and sparsity
 {{not-run}}                                       what has no record
@@ -16,14 +19,17 @@ import math
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
-from fewjoules.reproduce.claims import Claim, claims_markdown
-from fewjoules.reproduce.table import Table
+from fewjoules_reproduction.claims import Claim, Verdict, claims_markdown
+from fewjoules_reproduction.table import Table
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results" / "reproduction"
+PAGES = ("reproduction", "reproduction-claims")
 NAMES = {
     "flexible": "FlexibleSpar",
     "unified": "UnifiedSpar",
@@ -87,13 +93,28 @@ def tuned(study: str, setting: str, step: str) -> float:
 
 
 def claims(*figures: str) -> str:
-    rows = [Claim(**row) for row in table("claims").rows()]
-    return claims_markdown([claim for claim in rows if claim.figure.startswith(figures)])
+    return claims_markdown([claim for claim in _all_claims() if claim.figure.startswith(figures)])
+
+
+def verdicts() -> str:
+    counts = Counter((claim.figure, claim.verdict) for claim in _all_claims())
+    kinds = get_args(Verdict)
+    lines = [_line(["figure", *kinds]), "|---" * (len(kinds) + 1) + "|"]
+    for figure in dict.fromkeys(claim.figure for claim in _all_claims()):
+        lines.append(_line([figure, *(counts[figure, kind] for kind in kinds)]))
+    return "\n".join(lines) + "\n"
+
+
+def _all_claims() -> list[Claim]:
+    return [Claim(**row) for row in table("claims").rows()]
 
 
 def summary(name: str, target: str) -> str:
-    header = ("scheme", "H", "sparsity", "step size", "rounds, predicted", "measured", "joules, predicted", "measured")
-    lines = [_line((*header, "least to most", "over FlexibleSpar", "final accuracy")), "|---" * (len(header) + 3) + "|"]
+    header = ("scheme", "H", "sparsity", "step size", "rounds predicted", "measured", "joules predicted", "measured")
+    lines = [
+        _line((*header, "minimum to maximum", "times FlexibleSpar", "final accuracy")),
+        "|---" * (len(header) + 3) + "|",
+    ]
     rows = [row for row in table(name).rows() if _same(row["target"], target)]
     for row in sorted(rows, key=lambda row: list(NAMES).index(str(row["setting"]))):
         low, high = (float(row[f"{end}_sparsity"]) for end in ("smallest", "largest"))
@@ -152,7 +173,14 @@ def _number(value: float) -> str:
 
 
 NUMBERS = {"value": value, "joules": joules, "tuned": tuned}
-BLOCKS = {"claims": claims, "summary": summary, "pilots": pilots, "diary": diary, "not-run": not_run}
+BLOCKS = {
+    "claims": claims,
+    "verdicts": verdicts,
+    "summary": summary,
+    "pilots": pilots,
+    "diary": diary,
+    "not-run": not_run,
+}
 
 
 def fill(match: re.Match[str]) -> str:
@@ -162,18 +190,18 @@ def fill(match: re.Match[str]) -> str:
     return BLOCKS[kind](*arguments).rstrip("\n")
 
 
-def rendered() -> str:
-    template = (DOCS / "reproduction.template.md").read_text(encoding="utf-8")
+def rendered(page: str) -> str:
+    template = (DOCS / f"{page}.template.md").read_text(encoding="utf-8")
     return re.sub(r"\{\{(.+?)\}\}", fill, template)
 
 
 def main() -> None:
-    page, text = DOCS / "reproduction.md", rendered()
-    if "--check" in sys.argv[1:]:
-        if page.read_text(encoding="utf-8") != text:
-            raise SystemExit("docs/reproduction.md is not what docs/render.py makes of results/reproduction")
-        return
-    page.write_text(text, encoding="utf-8")
+    for name in PAGES:
+        page, text = DOCS / f"{name}.md", rendered(name)
+        if "--check" not in sys.argv[1:]:
+            page.write_text(text, encoding="utf-8")
+        elif page.read_text(encoding="utf-8") != text:
+            raise SystemExit(f"docs/{name}.md is not what docs/render.py makes of results/reproduction")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 import fewjoules
 
 SOURCE = Path(fewjoules.__file__).parent
+REPRODUCTION = Path(__file__).parents[1] / "reproduction" / "src" / "fewjoules_reproduction"
 SHARED = {"arrays", "errors", "files", "measurements"}
 CORE = {"planner", "convergence", "physics"}
 ALLOWED = {
@@ -23,12 +24,12 @@ ALLOWED = {
     "scenario": {*CORE},
     "runs": {"engine", "scenario", "datasets", "codec", "ledger", *CORE, "__init__"},
     "reports": {"runs", "scenario", "ledger", *CORE},
-    "reproduce": {"reports", "runs", "engine", "scenario", "datasets", "codec", "ledger", *CORE, "__init__"},
-    "cli": {"reproduce", "reports", "runs", "engine", "scenario", "ledger", *CORE, "__init__"},
+    "cli": {"reports", "runs", "engine", "scenario", "ledger", *CORE, "__init__"},
     "__init__": {"scenario", "runs", "codec", *CORE},
     "__main__": {"cli"},
     **{name: set() for name in SHARED},
 }
+FOR_REPRODUCTION = {"cli", "reports", "runs", "engine", "scenario", "codec", "ledger", *CORE, *SHARED, "__init__"}
 
 
 def area(path: Path) -> str:
@@ -60,11 +61,40 @@ def test_only_the_engine_and_what_runs_it_know_pytorch():
         for path in SOURCE.rglob("*.py")
         if re.search(r"^\s*(import|from) (torch|triton)", path.read_text(), re.M)
     }
-    assert users == {"engine", "reproduce", "runs"}
+    assert users == {"engine", "runs"}
 
 
 def test_every_area_is_listed():
     assert {area(path) for path in SOURCE.rglob("*.py")} == set(ALLOWED)
+
+
+def imported_names(path: Path) -> set[str]:
+    """Full names of all that a module imports, as ``package.module.name``."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def test_nothing_in_the_package_imports_the_reproduction():
+    imported = {name.split(".")[0] for path in SOURCE.rglob("*.py") for name in imported_names(path)}
+    assert "fewjoules" in imported
+    assert "fewjoules_reproduction" not in imported
+
+
+def test_the_reproduction_imports_public_names_of_these_areas_only():
+    paths = list(REPRODUCTION.rglob("*.py"))
+    assert len(paths) > 20
+    wrong = []
+    for path in paths:
+        own = {name for name in imported_names(path) if name.startswith("fewjoules.")}
+        private = {name for name in own if re.search(r"\._(?!_)", name)}
+        areas = imported_areas(path) - FOR_REPRODUCTION
+        wrong += [f"{path.name} imports {name}" for name in private | areas]
+    assert wrong == []
 
 
 def modules_after(statement: str) -> set[str]:

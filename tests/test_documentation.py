@@ -4,8 +4,6 @@ import contextlib
 import importlib
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -165,15 +163,3 @@ def test_the_rounds_of_the_embedded_scenario_are_the_fit_to_its_pilot_runs():
     embedded = Scenario.embedded().rounds
     for name in ("tau", "c", "a", "q"):
         assert getattr(embedded, name) == pytest.approx(getattr(fitted, name), rel=2e-3)
-
-
-def test_the_page_of_the_reproduction_is_what_its_results_say():
-    done = subprocess.run([sys.executable, "docs/render.py", "--check"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_links_of_the_reproduction_lead_somewhere():
-    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\((\.\./[^)]+)\)", page)
-    assert len(links) > 8
-    assert [link for link in links if not (ROOT / "docs" / link).is_file()] == []

@@ -8,11 +8,11 @@ import torch
 from fewjoules.engine.algorithm.client import Steps, client_round, new_client, settled
 from fewjoules.engine.algorithm.inner import InnerRule, Moments, step_in_place
 from fewjoules.engine.algorithm.round import RoundResult, Uploads
+from fewjoules.engine.algorithm.sampling import draw_batches
 from fewjoules.engine.algorithm.server import mean_buffers, mean_update
 from fewjoules.engine.algorithm.streams import stream_key
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.failures import delivered_uploads
-from fewjoules.engine.algorithm.sampling import draw_batches
 
 
 class PlainBackend:

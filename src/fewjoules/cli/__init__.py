@@ -9,14 +9,19 @@ from fewjoules import __version__
 from fewjoules.cli.calibrate import calibrate
 from fewjoules.cli.compare import compare
 from fewjoules.cli.plan import plan
-from fewjoules.cli.reproduce import reproduce
+from fewjoules.cli.plugins import CommandGroup
 from fewjoules.cli.train import train
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=CommandGroup,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 app.command()(plan)
 app.command()(train)
 app.command()(compare)
-app.command()(reproduce)
 app.add_typer(calibrate, name="calibrate")
 
 

@@ -153,7 +153,7 @@ def test_sizes_of_other_kinds_of_values(kind):
     values = values_of("normal", positions.size, rng)
     symbols, expected = [], []
     for own in (slice(0, 10_000), slice(10_000, None)):
-        parts = val.split(values[own], val.kind_code(kind), levels=15, rng=np.random.default_rng(5))
+        parts = val.kind_named(kind).split(values[own], 15, np.random.default_rng(5))
         symbols.append(np.bincount(parts.symbols, minlength=256))
         update = SparseUpdate(size=LENET, positions=positions[own], values=values[own])
         expected.append(len(codec.encode(update, values=kind, levels=15, rng=np.random.default_rng(5))))

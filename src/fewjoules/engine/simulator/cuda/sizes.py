@@ -34,14 +34,13 @@ class MessageSizer:
 
     def __init__(self, size: int, counts: Sequence[int], device: torch.device | str, values: str = "float32") -> None:
         """Prepare all that depends on the shapes alone; ``values`` is the kind of the messages' values."""
-        counts, device, kind = [int(count) for count in counts], torch.device(device), val.kind_code(values)
+        counts, device, kind = [int(count) for count in counts], torch.device(device), val.kind_named(values)
         _check(size, counts)
         self._groups = groups = GapGroups(counts, device)
         self._tree, self._shifts = BlockTree(groups), ShiftSearch(size, groups)
         self._costs = symbol_costs(device)
         self._bitmap_bytes = (size + 7) // 8
-        plain = val.PLAIN_BYTES[kind]
-        fixed = [_fixed_bytes(size, count) + val.side_bytes(count, kind) + plain * count for count in counts]
+        fixed = [_fixed_bytes(size, count) + kind.side_bytes(count) + kind.plain_bytes * count for count in counts]
         self._fixed_bytes = torch.tensor(fixed, device=device)
         self._one = torch.ones(1, dtype=torch.int32, device=device)
         self._copies = max(8, _COPIES // groups.rows)

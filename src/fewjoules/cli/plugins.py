@@ -1,0 +1,74 @@
+"""Commands that other distributions add to ``fewjoules``, by entry points of the group ``fewjoules.commands``.
+
+An entry point names a function that typer can run. It is loaded when the command is called or listed, not before.
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from fewjoules.cli.console import plain_errors
+from fewjoules.errors import FewJoulesError
+
+GROUP = "fewjoules.commands"
+NOT_INSTALLED = {
+    "reproduce": "fewjoules reproduce needs fewjoules-reproduction, which is not installed: run "
+    "`pip install ./reproduction` in the repository of FewJoules",
+}
+
+
+class CommandGroup(TyperGroup):
+    """The commands of FewJoules, followed by those of installed plug-ins in the order of their names."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands; a plug-in cannot replace a command of FewJoules."""
+        own = super().list_commands(ctx)
+        return [*own, *sorted(installed().keys() - set(own))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, or None if there is none; a plug-in that fails to load is skipped with a warning."""
+        own = super().get_command(ctx, cmd_name)
+        plugins = installed() if own is None else {}
+        if cmd_name not in plugins:
+            return own
+        try:
+            return load(plugins[cmd_name])
+        except FewJoulesError as error:
+            typer.echo(f"warning: {error}", err=True)
+            return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was called; a plug-in that is missing or fails to load ends the program with code 2."""
+        if super().get_command(ctx, args[0]) is None:
+            with plain_errors():
+                _require(args[0])
+        return super().resolve_command(ctx, args)
+
+
+def installed() -> Mapping[str, EntryPoint]:
+    """Entry points of all installed plug-ins by name of their command."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def load(entry: EntryPoint) -> Any:
+    """The command of a plug-in."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    try:
+        app.command(entry.name)(entry.load())
+        return typer.main.get_command(app)
+    except Exception as error:
+        origin = f" of {entry.dist.name}" if entry.dist is not None else ""
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise FewJoulesError(f"the command {entry.name!r}{origin} cannot be loaded ({reason})") from error
+
+
+def _require(name: str) -> None:
+    """Raise if the command is that of a plug-in that is missing or fails to load."""
+    plugins = installed()
+    if name in plugins:
+        load(plugins[name])
+    elif name in NOT_INSTALLED:
+        raise FewJoulesError(NOT_INSTALLED[name])
