@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
+from fewjoules.engine.models.networks import ARCHITECTURES, build, parameter_count
 from fewjoules.errors import InvalidInputError
 from fewjoules.scenario.scenario import ARCHITECTURES as KNOWN_SIZES
-
-torch = pytest.importorskip("torch")
-from fewjoules.engine.models.networks import ARCHITECTURES, build, parameter_count  # noqa: E402
 
 SMALLEST = {"softmax": 1, "cnn": 4, "lenet5": 16, "resnet20": 8, "resnet20-gn": 8}
 
