@@ -21,7 +21,7 @@ ALLOWED = {
     "ledger": set(),
     "planner": {"convergence", "physics"},
     "engine": {"codec", "ledger", *CORE},
-    "scenario": {*CORE},
+    "scenario": {"engine", "datasets", *CORE},
     "runs": {"engine", "scenario", "datasets", "codec", "ledger", *CORE, "__init__"},
     "reports": {"runs", "scenario", "ledger", *CORE},
     "cli": {"reports", "runs", "engine", "scenario", "ledger", *CORE, "__init__"},

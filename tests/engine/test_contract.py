@@ -20,6 +20,7 @@ from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.cuda import backend as cuda_backend
 from fewjoules.engine.simulator.cuda import graph as cuda_graph
 from fewjoules.engine.simulator.cuda import messages as cuda_messages
+from fewjoules.engine.simulator.cuda import row_sizes as cuda_row_sizes
 from tests.engine.contract import PlainBackend
 from tests.engine.simulators import federation_of, simulator_of
 from tests.reference.training import made_up_clients
@@ -114,7 +115,7 @@ def without_gpu(monkeypatch):
     twins = types.ModuleType("fewjoules.engine.simulator.cuda.topk")
     twins.select_rows, twins.rows_with_nan, twins.forget_selections = select_rows, lambda _: [], lambda: None
     monkeypatch.setitem(sys.modules, "fewjoules.engine.simulator.cuda.topk", twins)
-    for module in (cuda_backend, cuda_messages):
+    for module in (cuda_backend, cuda_messages, cuda_row_sizes):
         monkeypatch.setattr(module, "to_host", lambda *tensors: ([tensor.clone() for tensor in tensors], Here()))
     monkeypatch.setattr(cuda_graph, "pinned_zeros", torch.zeros_like)
     monkeypatch.setattr(torch.cuda, "Event", Here)

@@ -9,6 +9,7 @@ from fewjoules.arrays import IntArray
 from fewjoules.datasets import cifar10, digits, idx
 from fewjoules.datasets.dataset import Dataset
 from fewjoules.datasets.fetch import Progress, locate
+from fewjoules.datasets.shapes import CLASSES, SHAPES
 from fewjoules.datasets.sources import (
     CIFAR10_ARCHIVE,
     QMNIST_LABELS,
@@ -19,10 +20,9 @@ from fewjoules.datasets.sources import (
 )
 from fewjoules.errors import InvalidInputError
 
-DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10", "qmnist")
+DATASETS = tuple(SHAPES)
 
 _QMNIST_COLUMNS, _DIGIT_COLUMN, _WRITER_COLUMN = 8, 0, 2
-_CLASSES = 10
 
 
 def load(name: str, data_dir: str | Path | None = None, progress: Progress | None = None) -> Dataset:
@@ -46,7 +46,7 @@ def _idx(name: str, files: Mapping[str, Path]) -> Dataset:
         train_labels=labels,
         test_images=idx.read_bytes(files[TEST_IMAGES], axes=3)[:, None],
         test_labels=idx.read_bytes(files[TEST_LABELS], axes=1).astype(np.int64),
-        classes=_CLASSES,
+        classes=CLASSES,
         writers=_writers(files[QMNIST_LABELS], labels) if QMNIST_LABELS in files else None,
     )
 

@@ -17,7 +17,7 @@ from fewjoules.datasets.load import load
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.streams import stream, stream_key
 from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.models.networks import build
+from fewjoules.engine.models.networks import build, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import InvalidInputError
 from fewjoules.planner.plan import Plan
@@ -129,6 +129,7 @@ def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
         "data": task.dataset.sha256,
         "partition": [task.training.partition, task.training.dirichlet_concentration, task.training.shards_per_client],
         "architecture": task.scenario.architecture,
+        "architecture source": source_digest(str(task.scenario.architecture), task.scenario.folder),
         "fleet": {name: _plain(getattr(fleet, name)) for name in _COSTS},
         "fading": [None if law is None else law.describe() for law in fleet.fading or ()],
         "training": options.to_dict(),
@@ -149,6 +150,7 @@ def _new_model(scenario: Scenario, training: TrainingTable, dataset: Dataset) ->
         width=width,
         classes=dataset.classes,
         seed=stream_key(training.seed, "weights"),
+        folder=scenario.folder,
     )
 
 

@@ -1,7 +1,7 @@
 """Scenario files: a fleet, a model, a rounds model and limits in TOML. docs/scenario.md lists every key."""
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from fewjoules.convergence.rounds import RoundsModel
+from fewjoules.datasets.shapes import CLASSES, SHAPES
+from fewjoules.engine.models.architectures import ARCHITECTURES, Images
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import read_text
 from fewjoules.physics.fleet import MAX_DEVICES, Fleet
@@ -18,19 +20,7 @@ from fewjoules.scenario.schema.tables import DeviceTable, ModelTable, RadioTable
 from fewjoules.scenario.schema.training import TrainingTable
 
 MAX_SCENARIO_BYTES = 64 * 2**20
-# trainable parameters on (digits, mnist and its kin, cifar10); None where the images are too small
-ARCHITECTURES: dict[str, tuple[int | None, int, int]] = {
-    "softmax": (650, 7_850, 30_730),
-    "cnn": (13_706, 105_866, 136_874),
-    "lenet5": (None, 431_080, 657_080),
-    "resnet20": (269_434, 269_434, 269_722),
-    "resnet20-gn": (269_434, 269_434, 269_722),
-}
-# running means and variances of BatchNorm, float32: sent whole in every message, however sparse the update
-STATISTICS = {"resnet20": 1_376}
-STATISTIC_BITS = 32
-_DATA_COLUMN = {"digits": 0, "mnist": 1, "fashion-mnist": 1, "qmnist": 1, "cifar10": 2}
-_USUAL_DATA = {"lenet5": "mnist", "resnet20": "cifar10", "resnet20-gn": "cifar10"}
+STATISTIC_BITS = 32  # of a running mean or variance, which every message carries whole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +33,10 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A checked scenario. ``text`` is the file as it was read; files that it names lie beside ``folder``."""
+    """A checked scenario. ``text`` is the file as it was read; files that it names lie beside ``folder``.
+
+    ``statistics`` are numbers that every message holds beside the update.
+    """
 
     name: str
     text: str
@@ -52,6 +45,7 @@ class Scenario:
     groups: tuple[Group, ...]
     rounds: RoundsModel
     parameters: int
+    statistics: int
     architecture: str | None
     value_bits: int
     sparsity: tuple[float, float]
@@ -70,11 +64,6 @@ class Scenario:
         """The scenario that ships with FewJoules: 12 devices in four radio groups."""
         text = resources.files("fewjoules.embedded").joinpath("four-groups.toml").read_text(encoding="utf-8")
         return cls.from_text(text, "four-groups (embedded)", Path())
-
-    @property
-    def statistics(self) -> int:
-        """Numbers that every message holds beside the update."""
-        return STATISTICS.get(self.architecture or "", 0)
 
     def problem(self) -> ControlProblem:
         """The control problem that the scenario describes; its fleet's messages hold the model's statistics, too."""
@@ -107,6 +96,7 @@ class Scenario:
         limits, training = tables.limits, tables.training
         if training is not None:
             training.check()
+        parameters, statistics = _sizes(tables.model, training, folder)
         return cls(
             name=name,
             text=text,
@@ -114,7 +104,8 @@ class Scenario:
             fleet=_fleet(tables.device, folder),
             groups=tuple(Group(name=d.name, count=d.count) for d in tables.device),
             rounds=tables.rounds.model(),
-            parameters=_parameters(tables.model, training),
+            parameters=parameters,
+            statistics=statistics,
             architecture=tables.model.architecture,
             value_bits=tables.model.value_bits,
             sparsity=(limits.sparsity.min, limits.sparsity.max),
@@ -138,24 +129,46 @@ def _parse(text: str) -> dict[str, Any]:
     return data
 
 
-def _parameters(model: ModelTable, training: TrainingTable | None) -> int:
+def _sizes(model: ModelTable, training: TrainingTable | None, folder: Path) -> tuple[int, int]:
+    """Parameters and statistics of the model."""
     parameters, architecture = model.parameters, model.architecture
     if (parameters is None) == (architecture is None):
         given = "both" if parameters is not None else "neither"
         raise InvalidInputError(f"model needs exactly one of parameters and architecture, got {given}")
     if parameters is not None:
-        return parameters
-    if architecture not in ARCHITECTURES:
-        raise InvalidInputError(f"model.architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}")
-    data = (training and training.data) or _USUAL_DATA.get(architecture)
+        return parameters, 0
+    assert architecture is not None
+    own = ":" in architecture
+    if not own and architecture not in ARCHITECTURES:
+        raise InvalidInputError(
+            f"model.architecture must be one of {', '.join(ARCHITECTURES)} or 'package.module:function', "
+            f"got {architecture!r}"
+        )
+    data = (training and training.data) or (None if own else ARCHITECTURES[architecture].usual_data)
     if data is None:
         raise InvalidInputError(f"model.architecture = {architecture!r} needs training.data, got none")
-    count = ARCHITECTURES[architecture][_DATA_COLUMN[data]]
-    if count is None:
+    images = Images(*SHAPES[data], CLASSES)
+    return _sizes_of_own(architecture, images, folder) if own else _known_sizes(architecture, images, data)
+
+
+def _known_sizes(architecture: str, images: Images, data: str) -> tuple[int, int]:
+    known = ARCHITECTURES[architecture]
+    if min(images.height, images.width) < known.smallest_side:
         raise InvalidInputError(
             f"model.architecture = {architecture!r} needs larger images than training.data = {data!r}"
         )
-    return count
+    return known.parameters(images), known.statistics
+
+
+def _sizes_of_own(architecture: str, images: Images, folder: Path) -> tuple[int, int]:
+    """Build the network to count: this loads PyTorch and runs the user's function."""
+    from fewjoules.engine.models.networks import build, parameter_count, statistics_count
+
+    try:
+        network = build(architecture, **asdict(images), seed=0, folder=folder)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"model.{error}") from error
+    return parameter_count(network), statistics_count(network)
 
 
 def _fleet(devices: list[DeviceTable], folder: Path) -> Fleet:

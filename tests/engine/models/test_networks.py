@@ -1,12 +1,17 @@
 """The networks have the published sizes, equal weights for equal seeds, and can be mapped over stacked clients."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fewjoules.engine.models.networks import ARCHITECTURES, build, parameter_count
+from fewjoules.datasets.shapes import CLASSES, SHAPES
+from fewjoules.engine.models.architectures import ARCHITECTURES, Images
+from fewjoules.engine.models.networks import build, parameter_count, source_digest, statistics_count
 from fewjoules.errors import InvalidInputError
-from fewjoules.scenario.scenario import ARCHITECTURES as KNOWN_SIZES
 
 SMALLEST = {"softmax": 1, "cnn": 4, "lenet5": 16, "resnet20": 8, "resnet20-gn": 8}
 
@@ -32,7 +37,7 @@ def flat(model):
 )
 def test_the_sizes_are_the_published_ones(architecture, channels, side, parameters):
     assert parameter_count(net(architecture, side, channels)) == parameters
-    assert parameters in KNOWN_SIZES[architecture]
+    assert ARCHITECTURES[architecture].parameters(Images(channels, side, side, 10)) == parameters
 
 
 def test_frozen_parameters_and_buffers_do_not_count():
@@ -109,7 +114,7 @@ def test_one_image_does_not_change_the_logits_of_another_with_group_norm():
 
 
 REFUSED = {
-    "name": (("alexnet",), {}, "architecture must be one of softmax, cnn, .* got 'alexnet'"),
+    "name": (("alexnet",), {}, "architecture must be one of cnn, lenet5, .* got 'alexnet'"),
     "channels": (("cnn",), {"channels": 0}, "channels must be a whole number from 1"),
     "classes": (("cnn",), {"classes": 2.5}, "classes must be a whole number .* got 2.5"),
     "seed": (("cnn",), {"seed": -1}, "seed must be a whole number from 0 .* got -1"),
@@ -121,3 +126,78 @@ REFUSED = {
 def test_what_cannot_be_built_is_refused(arguments, changes, message):
     with pytest.raises(InvalidInputError, match=message):
         net(*arguments, **changes)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(sorted(ARCHITECTURES)),
+    st.integers(1, 4),
+    st.integers(16, 40),
+    st.integers(16, 40),
+    st.integers(1, 12),
+)
+def test_parameters_are_counted_without_building(architecture, channels, height, width, classes):
+    images = Images(channels, height, width, classes)
+    model = build(architecture, channels=channels, height=height, width=width, classes=classes, seed=0)
+    assert ARCHITECTURES[architecture].parameters(images) == parameter_count(model)
+    assert ARCHITECTURES[architecture].statistics == statistics_count(model)
+
+
+OWN = """
+from torch import nn
+
+def small(channels, height, width, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 7), nn.Linear(7, classes))
+
+def no_module(channels, height, width, classes):
+    return "a network"
+
+number = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "users_networks.py").write_text(OWN)
+    monkeypatch.delitem(sys.modules, "users_networks", raising=False)
+    yield tmp_path
+    sys.modules.pop("users_networks", None)
+
+
+def images(data="digits"):
+    channels, height, width = SHAPES[data]
+    return {"channels": channels, "height": height, "width": width, "classes": CLASSES}
+
+
+def test_a_users_own_network_is_built_by_name_with_the_weights_of_its_seed(own):
+    before = list(sys.path)
+    first, again, other = (build("users_networks:small", **images(), seed=seed, folder=own) for seed in (1, 1, 2))
+    assert parameter_count(first) == 64 * 7 + 7 + 70 + 10
+    assert torch.equal(flat(first), flat(again))
+    assert not torch.equal(flat(first), flat(other))
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("users_networks:missing", "must name a function of users_networks, got 'missing'"),
+        ("users_networks:number", "must name a function"),
+        ("users_networks:no_module", "must return a torch.nn.Module, got str"),
+        ("no_such_module:small", "must name a module that can be imported, got 'no_such_module'"),
+        ("torch:ones", "must return a torch.nn.Module, got Tensor"),
+        ("json:dumps", "must be a function of (channels, height, width, classes)"),
+        (":small", "must name a module that can be imported"),
+    ],
+)
+def test_what_is_no_network_is_refused_in_one_sentence(own, name, sentence):
+    with pytest.raises(InvalidInputError) as refused:
+        build(name, **images(), seed=0, folder=own)
+    assert sentence in str(refused.value)
+
+
+def test_a_changed_source_has_another_digest(own):
+    before = source_digest("users_networks:small", own)
+    (own / "users_networks.py").write_text(OWN + "\n# changed\n")
+    assert source_digest("users_networks:small", own) != before
+    assert source_digest("cnn", own) is None

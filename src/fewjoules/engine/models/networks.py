@@ -1,32 +1,54 @@
-"""The networks to train, by name. Layers are plain, so that ``torch.func`` can stack clients and map over them."""
+"""Networks by name: those of ``architectures``, and a user's own by "package.module:function"."""
 
-from collections.abc import Callable
+import contextlib
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
+from fewjoules.engine.models.architectures import ARCHITECTURES, Images
 from fewjoules.errors import InvalidInputError, require_integer
 
-MAX_SIDE = 4096  # channels, height or width
-MAX_CLASSES = 1_000_000
-ARCHITECTURES = ("softmax", "cnn", "lenet5", "resnet20", "resnet20-gn")
-_GROUP_CHANNELS = 8  # channels that a GroupNorm of resnet20-gn normalises together
 
+def build(
+    architecture: str,
+    *,
+    channels: int,
+    height: int,
+    width: int,
+    classes: int,
+    seed: int,
+    folder: Path | None = None,
+) -> nn.Module:
+    """A network for images (n, channels, height, width) with logits (n, classes); equal seeds give equal weights.
 
-def build(architecture: str, *, channels: int, height: int, width: int, classes: int, seed: int) -> nn.Module:
-    """A network for images (n, channels, height, width) with logits (n, classes); equal seeds give equal weights."""
-    if architecture not in ARCHITECTURES:
-        raise InvalidInputError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {architecture!r}")
-    require_integer("channels", channels, low=1, high=MAX_SIDE)
-    smallest, network = _NETWORKS[architecture]
-    require_integer(f"height for {architecture}", height, low=smallest, high=MAX_SIDE)
-    require_integer(f"width for {architecture}", width, low=smallest, high=MAX_SIDE)
-    require_integer("classes", classes, low=1, high=MAX_CLASSES)
+    Modules of a user's own architecture are looked for in ``folder`` first.
+    """
     require_integer("seed", seed, low=0, high=2**63 - 1)
+    images = Images(channels, height, width, classes)
+    if is_own(architecture):
+        make: Callable[[], nn.Module] = lambda: _own_network(architecture, images, folder)  # noqa: E731
+    elif architecture in ARCHITECTURES:
+        ARCHITECTURES[architecture].require_images(images)
+        make = lambda: ARCHITECTURES[architecture].build(images)  # noqa: E731
+    else:
+        raise InvalidInputError(
+            f"architecture must be one of {', '.join(ARCHITECTURES)} or 'package.module:function', got {architecture!r}"
+        )
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed every GPU
-        return network(channels, height, width, classes)
+        return make()
+
+
+def is_own(architecture: str) -> bool:
+    """Whether the name is that of a function of the user's."""
+    return ":" in architecture
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -34,105 +56,65 @@ def parameter_count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def _softmax(channels: int, height: int, width: int, classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, classes))
+def statistics_count(model: nn.Module) -> int:
+    """Numbers that every message carries whole: buffers in float32."""
+    return sum(buffer.numel() for buffer in model.buffers() if buffer.dtype == torch.float32)
 
 
-def _cnn(channels: int, height: int, width: int, classes: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(channels, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32 * (height // 4) * (width // 4), 64),
-        nn.ReLU(),
-        nn.Linear(64, classes),
-    )
+def source_digest(architecture: str, folder: Path | None) -> str | None:
+    """Of the file that defines a user's own architecture, so that a resumed run notices when it was changed."""
+    if not is_own(architecture):
+        return None
+    file = inspect.getsourcefile(_own_function(architecture, folder))
+    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
-def _lenet5(channels: int, height: int, width: int, classes: int) -> nn.Module:
-    """LeNet-5 as Caffe has it: 431,080 parameters for 28 x 28 pixels and 10 classes."""
-    rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, width))
-    return nn.Sequential(
-        nn.Conv2d(channels, 20, 5),
-        nn.MaxPool2d(2),
-        nn.Conv2d(20, 50, 5),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(50 * rows * columns, 500),
-        nn.ReLU(),
-        nn.Linear(500, classes),
-    )
-
-
-class ResNet20(nn.Module):
-    """The residual network of He et al. (2016) for CIFAR-10: 269,722 parameters for 3 channels and 10 classes."""
-
-    def __init__(self, channels: int, classes: int, norm: Callable[[int], nn.Module]) -> None:
-        """``norm`` makes the normalisation of a number of channels."""
-        super().__init__()
-        self.first = nn.Sequential(_convolution(channels, 16, 1), norm(16), nn.ReLU())
-        widths = [(16, 16)] * 3 + [(16, 32)] + [(32, 32)] * 2 + [(32, 64)] + [(64, 64)] * 2
-        self.blocks = nn.Sequential(*(_Block(inside, outside, norm) for inside, outside in widths))
-        self.last = nn.Linear(64, classes)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (n, classes)."""
-        features = self.blocks(self.first(images))
-        logits: torch.Tensor = self.last(features.mean(dim=(2, 3)))
-        return logits
-
-
-class _Block(nn.Module):
-    """Two convolutions beside a shortcut without parameters (option A); more channels mean half the side."""
-
-    def __init__(self, inside: int, outside: int, norm: Callable[[int], nn.Module]) -> None:
-        super().__init__()
-        self.grows = outside - inside
-        self.body = nn.Sequential(
-            _convolution(inside, outside, 2 if self.grows else 1),
-            norm(outside),
-            nn.ReLU(),
-            _convolution(outside, outside, 1),
-            norm(outside),
+def _own_network(architecture: str, images: Images, folder: Path | None) -> nn.Module:
+    function = _own_function(architecture, folder)
+    try:
+        model = function(images.channels, images.height, images.width, images.classes)
+    except Exception as error:
+        raise InvalidInputError(
+            f"architecture {architecture!r} must be a function of (channels, height, width, classes); calling it with "
+            f"({images.channels}, {images.height}, {images.width}, {images.classes}) failed: {_first_line(error)}"
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise InvalidInputError(
+            f"architecture {architecture!r} must return a torch.nn.Module, got {type(model).__name__}"
         )
-        self.relu = nn.ReLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The features after the block."""
-        shortcut = x
-        if self.grows:
-            before = self.grows // 2
-            shortcut = functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, before, self.grows - before))
-        features: torch.Tensor = self.relu(self.body(x) + shortcut)
-        return features
+    return model
 
 
-def _convolution(inside: int, outside: int, stride: int) -> nn.Module:
-    layer = nn.Conv2d(inside, outside, 3, stride=stride, padding=1, bias=False)
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-    return layer
+def _own_function(architecture: str, folder: Path | None) -> Callable[..., Any]:
+    module_name, _, name = architecture.partition(":")
+    try:
+        with _importable(folder):
+            module = importlib.import_module(module_name)
+    except Exception as error:
+        raise InvalidInputError(
+            f"architecture {architecture!r} must name a module that can be imported, got {module_name!r}, "
+            f"which cannot: {_first_line(error)}"
+        ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise InvalidInputError(
+            f"architecture {architecture!r} must name a function of {module_name}, got {name!r}, which is none"
+        )
+    return function
 
 
-def _group_norm(channels: int) -> nn.Module:
-    return nn.GroupNorm(channels // _GROUP_CHANNELS, channels)
+@contextlib.contextmanager
+def _importable(folder: Path | None) -> Iterator[None]:
+    """Modules beside the scenario are found, too."""
+    added = [] if folder is None else [str(folder.resolve())]
+    sys.path[:0] = added
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        for path in added:
+            sys.path.remove(path)
 
 
-def _resnet20(channels: int, height: int, width: int, classes: int) -> nn.Module:
-    return ResNet20(channels, classes, nn.BatchNorm2d)
-
-
-def _resnet20_gn(channels: int, height: int, width: int, classes: int) -> nn.Module:
-    return ResNet20(channels, classes, _group_norm)
-
-
-_NETWORKS = {  # smallest side of an image, and the network
-    "softmax": (1, _softmax),
-    "cnn": (4, _cnn),
-    "lenet5": (16, _lenet5),
-    "resnet20": (8, _resnet20),
-    "resnet20-gn": (8, _resnet20_gn),
-}
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pydantic
 
+from fewjoules.datasets.shapes import SHAPES
 from fewjoules.engine.algorithm.declared import Choice, Flag, Number, Rounds, Whole
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.errors import InvalidInputError
 from fewjoules.measurements import read_columns
 from fewjoules.scenario.schema.base import Positive, Table
 
-Data = Literal["digits", "mnist", "fashion-mnist", "cifar10", "qmnist"]
 OTHERWISE = ("local_steps", "sparsity", "failures")  # a plan, or a file of failures, says these
 OPTIONS = {option.name: option for option in fields(TrainingOptions) if option.name not in OTHERWISE}
 
@@ -61,7 +61,7 @@ else:
 class TrainingTable(OptionsTable):
     """[training]: everything about a run that the plan does not say."""
 
-    data: Data | None = None
+    data: Literal[tuple(SHAPES)] | None = None  # type: ignore[valid-type]
     partition: Literal["iid", "dirichlet", "shards", "writers"] = "iid"
     dirichlet_concentration: Positive | None = None
     shards_per_client: Annotated[int, pydantic.Field(ge=1, le=10_000_000)] | None = None

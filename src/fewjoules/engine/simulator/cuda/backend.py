@@ -29,8 +29,9 @@ from fewjoules.engine.simulator.cpu.malloc import keep_freed_memory
 from fewjoules.engine.simulator.cpu.single import SingleModel
 from fewjoules.engine.simulator.cuda.graph import RecordedSteps
 from fewjoules.engine.simulator.cuda.kept import KeptRows, Rows
-from fewjoules.engine.simulator.cuda.messages import Messages, to_host
+from fewjoules.engine.simulator.cuda.messages import Messages
 from fewjoules.engine.simulator.cuda.precision import arithmetic
+from fewjoules.engine.simulator.cuda.transfer import to_host
 from fewjoules.engine.simulator.execution import Execution
 from fewjoules.engine.simulator.failures import delivered_uploads
 from fewjoules.engine.simulator.federation import Batches, BatchSource, Federation

@@ -8,6 +8,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fewjoules.engine.algorithm.inner import InnerRule, Moments, traced_step
+from fewjoules.engine.simulator.cuda.transfer import pinned_zeros
 from fewjoules.engine.simulator.federation import Batches, Samples
 from fewjoules.engine.simulator.local import Progress
 from fewjoules.engine.simulator.stack.model import ClientModel
@@ -182,11 +183,6 @@ class RecordedSteps:
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._all_steps()
         return graph
-
-
-def pinned_zeros(like: torch.Tensor) -> torch.Tensor:
-    """Zeros on the host, in memory that a GPU can read by itself."""
-    return torch.zeros(like.shape, dtype=like.dtype, pin_memory=True)
 
 
 def _compiler_options() -> dict[str, Any]:

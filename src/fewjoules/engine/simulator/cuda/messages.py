@@ -3,6 +3,7 @@
 Nothing waits for the GPU where that can be helped: sizes are functions to be called later, in a thread.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -12,16 +13,19 @@ import torch
 
 from fewjoules.arrays import Flags, Floats, IntArray
 from fewjoules.codec.compressors import with_values
-from fewjoules.codec.sizes import ESTIMATE_FROM, dense_float32_sizes, dense_qsgd_sizes, float32_sizes
+from fewjoules.codec.sizes import ESTIMATE_FROM, dense_float32_sizes, dense_qsgd_sizes
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.codec.values import KINDS, ZERO_SYMBOL
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.compressors.base import RowMessages
 from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan
 from fewjoules.engine.simulator.cuda.qsgd import qsgd_of_clients
+from fewjoules.engine.simulator.cuda.row_sizes import RowSizer
+from fewjoules.engine.simulator.cuda.transfer import to_host
 from fewjoules.errors import DivergedError, InvalidInputError
 
 _SYMBOLS = 256
+_MAX_SIZERS = 8
 
 
 class Messages:
@@ -31,6 +35,7 @@ class Messages:
         """``encoders`` do what is left to the host."""
         self.encoders = encoders
         self._starts: dict[bytes, torch.Tensor] = {}
+        self._sizers: OrderedDict[bytes, RowSizer] = OrderedDict()
 
     def send(self, updates: torch.Tensor, residuals: torch.Tensor, plan: RoundPlan, delivered: Flags) -> RowMessages:
         """Compress the updates of a chunk the fastest way: they become what is sent, ``residuals`` what is left."""
@@ -45,6 +50,15 @@ class Messages:
             starts = np.repeat(np.arange(kept.size) * size, kept)
             self._starts = {key: torch.from_numpy(starts).to(device)}
         return self._starts[key]
+
+    def sizer(self, kept: IntArray, size: int, device: torch.device) -> RowSizer:
+        """What sizes messages of so many entries each; those used last are kept."""
+        key = kept.tobytes()
+        found = self._sizers.pop(key, None)
+        self._sizers[key] = RowSizer(kept, size, device) if found is None else found
+        if len(self._sizers) > _MAX_SIZERS:
+            self._sizers.popitem(last=False)
+        return self._sizers[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +147,22 @@ class RowsInFlight:
         """Select, send and size without a wait."""
         chosen = self._select()
         self._scatter(chosen.flat, chosen.values)
-        kept = self.plan.kept
+        sizer = self.messages.sizer(self.plan.kept, self.size, self.updates.device)
+        sizes = sizer.sizes(chosen.positions, chosen.values)
 
-        def sizes(span: IntArray) -> IntArray:
-            positions, values = chosen.on_host()
-            sent = slice(chosen.parts[span[0]].start, chosen.parts[span[-1]].stop)
-            return float32_sizes(self.size, positions[sent], values[sent], kept[span])
+        def checked(span: IntArray) -> IntArray:
+            chosen.require_numbers()
+            return sizes(span)
 
-        return RowMessages(kept, sizes, chosen.flat, counted_by_host=True)
+        return RowMessages(self.plan.kept, checked, chosen.flat, counted_by_host=sizer.needs_host)
 
     def _rounded_top_k(self) -> RowMessages:
         """Select on the GPU; round the few chosen values on the host."""
         chosen = self._select()
-        positions, values = chosen.on_host()
+        (host_positions, host_values), ready = to_host(chosen.positions, chosen.values)
+        ready.synchronize()
+        chosen.require_numbers()
+        positions, values = host_positions.numpy(), host_values.numpy()
         seen, rest = np.empty_like(values), np.empty_like(values)
         known = np.empty(len(chosen.parts), dtype=np.int64)
         compressor = COMPRESSORS[self.plan.options.compressor]
@@ -169,20 +186,19 @@ class RowsInFlight:
         kept = self.plan.kept
         positions, values, states = select_rows(self.updates, self.residuals, kept.tolist(), self.residuals)
         flat = positions + self.messages.row_starts(kept, self.size, self.updates.device)
-        (host_positions, host_values, host_states), ready = to_host(positions, values, states)
+        (host_states,), ready = to_host(states)
 
-        def on_host() -> tuple[IntArray, Floats]:
+        def require_numbers() -> None:
             ready.synchronize()
             for row in rows_with_nan(host_states):
                 client = self.plan.participants[row]
                 raise DivergedError(
                     f"training diverged: the update of client {client} in round {self.plan.number} is NaN"
                 )
-            return host_positions.numpy(), host_values.numpy()
 
         ends = np.cumsum(kept).tolist()
         parts = [slice(end - int(k), end) for end, k in zip(ends, kept, strict=True)]
-        return _Chosen(flat, values, parts, on_host)
+        return _Chosen(flat, positions, values, parts, require_numbers)
 
     def _scatter(self, flat: torch.Tensor, values: torch.Tensor) -> None:
         """``updates`` becomes what was sent, dense; what was lost goes back to the residuals."""
@@ -228,19 +244,10 @@ def round_values(values: Floats, kind: str, order: ClientOrder) -> tuple[Floats,
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Entries that the clients of a chunk chose, one client after the other; ``on_host`` waits for them."""
+    """Entries that the clients of a chunk chose, one client after the other; ``require_numbers`` refuses NaN."""
 
     flat: torch.Tensor
+    positions: torch.Tensor
     values: torch.Tensor
     parts: list[slice]
-    on_host: Callable[[], tuple[IntArray, Floats]]
-
-
-def to_host(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], torch.cuda.Event]:
-    """Copies in pinned memory that arrive while the GPU goes on, and the event that says when."""
-    host = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
-    for target, tensor in zip(host, tensors, strict=True):
-        target.copy_(tensor, non_blocking=True)
-    ready = torch.cuda.Event(blocking=True)  # threads that wait by spinning would starve the one that feeds the GPU
-    ready.record()
-    return host, ready
+    require_numbers: Callable[[], None]

@@ -1,0 +1,13 @@
+"""Architectures, one a module: every module here that has ``ARCHITECTURES`` adds them by their names."""
+
+import importlib
+import pkgutil
+
+from fewjoules.engine.models.architectures.base import Architecture, Images
+
+__all__ = ["ARCHITECTURES", "Architecture", "Images"]
+
+_MODULES = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+ARCHITECTURES: dict[str, Architecture] = {
+    one.name: one for module in _MODULES for one in getattr(module, "ARCHITECTURES", ())
+}

@@ -1,0 +1,39 @@
+"""A small convolutional network: two convolutions, each pooled, and two linear layers."""
+
+from typing import TYPE_CHECKING
+
+from fewjoules.engine.models.architectures.base import Architecture, Images
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def build(images: Images) -> "nn.Module":
+    """The network."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(images.channels, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(_features(images), 64),
+        nn.ReLU(),
+        nn.Linear(64, images.classes),
+    )
+
+
+def parameters(images: Images) -> int:
+    """Weights and biases, layer by layer."""
+    convolutions = (9 * images.channels + 1) * 16 + (9 * 16 + 1) * 32
+    return convolutions + (_features(images) + 1) * 64 + 65 * images.classes
+
+
+def _features(images: Images) -> int:
+    return 32 * (images.height // 4) * (images.width // 4)
+
+
+ARCHITECTURES = (Architecture(name="cnn", build=build, parameters=parameters, smallest_side=4),)
