@@ -1,27 +1,25 @@
-"""Stacked convolutions in Triton give what PyTorch's give for each client alone, forwards and backwards."""
+"""Stacked convolutions in Triton give what PyTorch's give for each client alone, forwards and backwards.
+
+They need Triton and a GPU, or TRITON_INTERPRET=1, with which Triton's interpreter stands in for the GPU.
+"""
 
 import os
 
 import pytest
+import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from torch.func import vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 
 from fewjoules.errors import InvalidInputError
+from tests.engine.late import Late
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
+pytestmark = pytest.mark.gpu
+conv_cuda = Late("fewjoules.engine.simulator.cuda.conv")
+conv_kernels = Late("fewjoules.engine.simulator.cuda.conv_kernels")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-if not (INTERPRETED or torch.cuda.is_available()):
-    pytest.skip("no GPU, and TRITON_INTERPRET is not 1", allow_module_level=True)
-
-from torch.func import vmap  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
-from fewjoules.engine.simulator.cuda import conv as conv_cuda  # noqa: E402
-from fewjoules.engine.simulator.cuda import conv_kernels  # noqa: E402
-from fewjoules.engine.simulator.cuda.conv_kernels import Shape, Tile  # noqa: E402
-
 DEVICE = "cpu" if INTERPRETED else "cuda"
 QUICK = (Phase.explicit, Phase.generate)  # to shrink a failure takes minutes in the interpreter
 needs_cuda = pytest.mark.skipif(INTERPRETED, reason="the interpreter knows one arithmetic only")
@@ -98,8 +96,8 @@ def test_strides_and_paddings_that_no_common_network_has(kernel, stride, padding
 @pytest.mark.parametrize(("channels", "out"), [(20, 18), (32, 16), (5, 33)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_every_way_to_cut_the_work_gives_the_same(by_tap, channels, out, stride):
-    shape = Shape(6, 5, channels, out, 3, stride, 1)
-    tile = Tile(pixels=16, block=16, columns=16, by_tap=by_tap, part_pixels=10)
+    shape = conv_kernels.Shape(6, 5, channels, out, 3, stride, 1)
+    tile = conv_kernels.Tile(pixels=16, block=16, columns=16, by_tap=by_tap, part_pixels=10)
     images, weight, bias = problem(2, 2, channels, 6, 5, out, 3)
     wanted = expected((images, weight, bias), stride, 1)
     last = [tensor.permute(0, 1, 3, 4, 2).float().contiguous() for tensor in (images, 2.0 * wanted[0])]

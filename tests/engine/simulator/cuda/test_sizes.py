@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
@@ -13,15 +14,12 @@ from fewjoules import codec
 from fewjoules.codec import SparseUpdate
 from fewjoules.codec import values as val
 from fewjoules.codec.sizes import ESTIMATE_FROM, dense_qsgd_sizes, float32_sizes
+from fewjoules.engine.simulator.cuda.gap_groups import GapGroups, sums_between
+from fewjoules.engine.simulator.cuda.gap_laws import SIZE_LIMIT, ShiftSearch
+from fewjoules.engine.simulator.cuda.sizes import MessageSizer, coded_bytes, sizable
 from fewjoules.errors import InvalidInputError
 
-torch = pytest.importorskip("torch")
-from fewjoules.engine.simulator.cuda.gap_groups import GapGroups, sums_between  # noqa: E402
-from fewjoules.engine.simulator.cuda.gap_laws import SIZE_LIMIT, ShiftSearch  # noqa: E402
-from fewjoules.engine.simulator.cuda.sizes import MessageSizer, coded_bytes, sizable  # noqa: E402
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-on_every_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+on_every_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 LENET = 431_080
 
 
@@ -225,7 +223,7 @@ def test_the_steps_for_one_message_serve_another_and_take_nothing_from_the_host(
     np.testing.assert_array_equal(sizes.numpy(), sizes_of(LENET, counts, *other))
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_a_sizer_is_recorded_in_a_graph():
     rng = np.random.default_rng(8)
     counts = [2048, 5000]
