@@ -425,8 +425,8 @@ def test_a_refused_time_between_checkpoints_leaves_no_folder(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+def test_a_gpu_that_is_not_there_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     refusal = run("train", write(tmp_path, SCENARIO), "--device", "cuda", "--out", tmp_path / "out")
     assert_refused(refusal, "cuda", "GPU")
     assert not (tmp_path / "out").exists()

@@ -21,7 +21,6 @@ from fewjoules_reproduction.records import Records
 from fewjoules_reproduction.studies import STUDIES, TUNING_SEED, Scale, Setting, baseline_settings
 
 DEVICES, BATCH, SAMPLES = 12, 16, 1437
-GPU = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 TINY = Scale(
     sparsities=(20.0, 400.0),
     local_steps=(1, 5),
@@ -405,7 +404,7 @@ def test_parts_of_an_adaptive_run_hand_on_the_model_as_separate_trainings_would(
 
 @pytest.mark.parametrize(
     "device",
-    ["cpu", pytest.param("cuda", marks=GPU)],
+    ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)],
 )
 def test_an_adaptive_run_that_stays_at_one_step_is_dense_training_throughout(device, monkeypatch):
     monkeypatch.setattr(adaptively, "ADAPTATION_STEPS", 4)

@@ -186,8 +186,8 @@ def test_tf32_needs_a_gpu():
     assert_refused(["precision", "tf32", "GPU"], precision="tf32")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused():
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert_refused(["device", "cuda", "GPU"], device="cuda")
 
 
