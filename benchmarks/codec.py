@@ -367,14 +367,14 @@ def measure_aggregation(seed: int) -> Record:
 
 
 def measure_gpu_vector(size: int, delta: int, seed: int) -> Record:
-    from fewjoules.engine.simulator.cuda import compress
+    from fewjoules.engine.simulator.cuda.topk import top_k_rows
 
     generator = torch.Generator(device="cuda").manual_seed(seed)
     update, saved = (torch.randn(size, device="cuda", generator=generator) for _ in range(2))
     residual, scratch, magnitudes = saved.clone(), update.clone(), (update + saved).abs()
     k = size // delta
     turns = partial(take_turns, yardstick=lambda: scratch.copy_(update), clock=device_seconds)
-    select = partial(compress.top_k, update, residual, k, out=residual)
+    select = partial(top_k_rows, update[None], residual[None], [k], residual[None])
     times = {
         "selection": turns(select, repeats=30, prepare=lambda: residual.copy_(saved)),
         "torch.topk": turns(lambda: torch.topk(magnitudes, k, sorted=False), repeats=10),
@@ -384,14 +384,14 @@ def measure_gpu_vector(size: int, delta: int, seed: int) -> Record:
 
 def measure_gpu_stack(seed: int) -> Record:
     """Clients with k from d/1000 to d/10; torch.topk takes the largest k for all."""
-    from fewjoules.engine.simulator.cuda import compress
+    from fewjoules.engine.simulator.cuda.topk import top_k_rows
 
     generator = torch.Generator(device="cuda").manual_seed(seed)
     updates, saved = (torch.randn(STACK, LENET5, device="cuda", generator=generator) for _ in range(2))
     residuals, scratch, magnitudes = saved.clone(), updates.clone(), (updates + saved).abs()
     counts = [int(LENET5 / delta) for delta in np.geomspace(10.0, 1000.0, STACK)]
     turns = partial(take_turns, yardstick=lambda: scratch.copy_(updates), clock=device_seconds)
-    select = partial(compress.top_k_of_clients, updates, residuals, counts, out=residuals)
+    select = partial(top_k_rows, updates, residuals, counts, residuals)
     times = {
         "selection": turns(select, repeats=30, prepare=lambda: residuals.copy_(saved)),
         "torch.topk": turns(lambda: torch.topk(magnitudes, max(counts), dim=1, sorted=False), repeats=10),

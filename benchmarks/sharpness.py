@@ -17,7 +17,8 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.runs.task import Task, prepare, varied
+from fewjoules.runs.task import prepare, varied
+from fewjoules.runs.training import Task
 from fewjoules_reproduction.embedded import embedded_scenario
 
 BATCHES = 5
@@ -74,9 +75,10 @@ def main() -> None:
     last = max(given.rounds)
     chosen = {"learning_rate": given.learning_rate, "seed": given.seed, "rounds": last + MORE_ROUNDS}
     chosen |= {"compressor": "none"}
-    options = task.training.options(task.scenario.folder) | {"local_steps": 1, "sparsity": np.ones(devices)} | chosen
-    simulator = Simulator(task.model, task.federation, TrainingOptions(**options), loss=cross_entropy)
-    batch = devices * options["batch_size"]
+    chosen |= {"local_steps": 1, "sparsity": np.ones(devices)}
+    options = TrainingOptions.of(**task.training.options(task.scenario.folder) | chosen)
+    simulator = Simulator(task.model, task.federation, options, loss=cross_entropy)
+    batch = devices * options.batch_size
     rows = []
     for number in range(1, last + 1):
         outcome = simulator.start_round()()

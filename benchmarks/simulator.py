@@ -169,7 +169,7 @@ def measure(plan: Plan, delta: float, own: Contestant, rivals: Sequence[Contesta
     return {
         "task": asdict(plan.task),
         "delta": delta,
-        "path": answers[OURS][0]["path"],
+        "execution": answers[OURS][0]["execution"],
         "payload_bytes": answers[OURS][-1]["payload_bytes"],
         "others_cores": statistics.mean(watched),
         "round_seconds": seconds,
@@ -243,7 +243,7 @@ def distances(records: Sequence[Record], limits: Record) -> list[Record]:
 
 
 def print_speeds(plan: Plan, records: Sequence[Record]) -> None:
-    print(f"\n{plan.title} ({records[0]['path']})")
+    print(f"\n{plan.title} ({records[0]['execution']})")
     rows = []
     for record in records:
         for name, speed in record["client_steps_per_second"].items():
