@@ -247,7 +247,6 @@ def test_plots_are_saved_when_asked_for(tmp_path):
 
 
 def test_tensorboard_gets_every_round(tmp_path):
-    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     out = train(tmp_path, options=["--tensorboard"])

@@ -501,7 +501,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(spoil, stopped):
 
 
 @pytest.mark.parametrize(
-    "key", ["fewjoules version", "torch version", "numpy version", "device", "architecture", "path"]
+    "key", ["fewjoules version", "torch version", "numpy version", "device", "architecture", "execution"]
 )
 def test_a_checkpoint_of_other_circumstances_is_refused_and_the_difference_named(key, stopped):
     here = header_of(stopped / CHECKPOINT)["identity"][key]
@@ -510,8 +510,8 @@ def test_a_checkpoint_of_other_circumstances_is_refused_and_the_difference_named
 
 
 def test_a_checkpoint_of_another_format_is_refused(stopped):
-    edit_header(stopped / CHECKPOINT, lambda header: header.update(version=2))
-    refused(stopped, CHECKPOINT, "version", "must be 1", "got 2")
+    edit_header(stopped / CHECKPOINT, lambda header: header.update(version=1))
+    refused(stopped, CHECKPOINT, "version", "must be 2", "got 1")
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,6 @@ def test_a_log_with_a_gap_is_refused(stopped):
 
 
 def test_a_refusal_leaves_no_events_of_tensorboard(stopped):
-    pytest.importorskip("tensorboard")
     cut(stopped / CHECKPOINT, 100)
     before = contents(stopped)
     assert_refused(run("train", "--resume", stopped, "--tensorboard"), CHECKPOINT)
@@ -627,8 +626,8 @@ def test_a_run_of_train_is_not_resumed_by_compare(stopped):
     [
         ("{", ("settings.json", "JSON")),
         ('{"version": 2}', ("settings.json", "version", "2")),
-        pytest.param("[]", ("settings.json",)),
-        pytest.param('{"version": 1}', ("settings.json",)),
+        ("[]", ("settings.json",)),
+        ('{"version": 1}', ("settings.json",)),
     ],
 )
 def test_settings_that_no_run_has_written_are_refused(settings, says, stopped):
@@ -636,13 +635,7 @@ def test_settings_that_no_run_has_written_are_refused(settings, says, stopped):
     refused(stopped, *says)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("scenario.toml"),
-        "plan.json",
-    ],
-)
+@pytest.mark.parametrize("name", ["scenario.toml", "plan.json"])
 def test_a_folder_that_lacks_a_file_of_the_run_is_refused(name, stopped):
     (stopped / name).unlink()
     refused(stopped, name)

@@ -5,6 +5,7 @@ A refusal is one sentence that names the thing, what is allowed and what was rec
 
 import math
 import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import torch
 from torch import nn
 
 import fewjoules as fj
+from fewjoules.engine.algorithm.declared import Choice
+from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.errors import DivergedError, InvalidInputError
 from tests.reference import training as reference
 
@@ -55,6 +58,16 @@ NUMBERS = [
     ("batch_size", "from 1", [0, -3, 1.5, "all", True]),
     ("batch_growth", "at least 1", [0.99, 0.0, -1.0, math.nan, math.inf, "twice"]),
     ("decay_factor", "above 0", [0.0, -1.0, math.nan, "half"]),
+    ("warmup_rounds", "from 0", [-1, 1.5, "few", True, None]),
+    ("adam_beta2", "at least 0", [-0.1, 1.0, 1.5, math.nan, "some"]),
+    ("adam_epsilon", "above 0", [0.0, -1.0, math.nan, "small"]),
+    ("weight_decay", "at least 0", [-0.1, math.inf, math.nan, "some", None]),
+    ("gradient_clip", "above 0", [0.0, -1.0, math.nan, "tight"]),
+    ("outer_momentum", "at least 0", [-0.1, 1.0, 1.5, math.nan, "some", None]),
+    ("outer_rate", "above 0", [0.0, -1.0, 1e39, math.nan, "fast", None]),
+    ("outer_beta2", "at least 0", [-0.1, 1.0, math.nan, "some"]),
+    ("outer_epsilon", "above 0", [0.0, -1.0, math.nan, "small"]),
+    ("residual_decay", "at least 0 and at most 1", [-0.1, 1.1, math.nan, "slow"]),
     ("participation", "above 0 and at most 1", [0.0, -0.5, 1.1, math.nan, "half", True]),
     ("failure_probability", "at least 0 and at most 1", [-0.1, 1.1, math.nan, "often"]),
     ("coherence_blocks", "from 2", [1, 0, 2.5, "many"]),
@@ -66,15 +79,11 @@ NUMBERS = [
     ("time_budget_seconds", "above 0", [0.0, -1.0, math.nan, math.inf, "little"]),
 ]
 CHOICES = {
-    "schedule": "constant, cosine, step",
-    "compressor": "top-k, random-k, ternary, qsgd, none",
-    "values": "float32, float16",
-    "weighting": "equal, samples",
-    "downlink": "free, charged",
-    "channel": "average, drawn",
-    "precision": "float32, tf32, bf16",
-    "device": "auto, cpu or cuda",
+    one.name: ", ".join(one.metadata["check"].names)
+    for one in fields(TrainingOptions)
+    if isinstance(one.metadata["check"], Choice)
 }
+OPTIONAL = {one.name for one in fields(TrainingOptions) if one.metadata["optional"]}
 
 
 @pytest.mark.parametrize(
@@ -86,10 +95,29 @@ def test_a_number_out_of_range_or_of_the_wrong_type_is_refused_and_quoted(name, 
     assert_refused([name, allowed, repr(value)], **{name: value})
 
 
-@pytest.mark.parametrize("value", ["nonsense", 3, None, ["equal"]], ids=str)
+@pytest.mark.parametrize("value", ["nonsense", 3, ["equal"]], ids=str)
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(name, value):
     assert_refused([name, CHOICES[name], repr(value)], **{name: value})
+
+
+@pytest.mark.parametrize("name", sorted(set(CHOICES) - OPTIONAL))
+def test_a_choice_must_be_made_where_nothing_stands_for_it(name):
+    assert_refused([name, CHOICES[name], "None"], **{name: None})
+
+
+@pytest.mark.parametrize("value", ["nonsense", 3, None, ["equal"]], ids=str)
+def test_a_device_that_does_not_exist_is_refused_with_those_that_do(value):
+    assert_refused(["device", "auto, cpu or cuda", repr(value)], device=value)
+
+
+def test_these_are_the_options_with_choices():
+    names = "preset schedule inner momentum_state outer compressor values weighting downlink channel precision"
+    assert list(CHOICES) == names.split()
+    assert CHOICES["schedule"] == "constant, cosine, step"
+    assert {"top-k", "random-k", "ternary", "qsgd", "none"} <= set(CHOICES["compressor"].split(", "))
+    assert {"float32", "float16", "bfloat16", "int8", "qsgd", "ternary"} <= set(CHOICES["values"].split(", "))
+    assert CHOICES["precision"] == "float32, tf32, bf16"
 
 
 @pytest.mark.parametrize(

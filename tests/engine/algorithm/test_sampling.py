@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fewjoules.engine.algorithm.client import batch_sizes
+from fewjoules.engine.algorithm.round import batch_sizes
 from fewjoules.engine.algorithm.sampling import draw_batches
 
 QUICK = settings(max_examples=40, deadline=None)

@@ -11,20 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from fewjoules.engine.algorithm.uploads import compressor_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 import fewjoules as fj
-from fewjoules.codec.update import SparseUpdate
-from fewjoules.engine.algorithm.client import compress, shares, take_back
-from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.round import shares
 from fewjoules.engine.algorithm.sampling import draw_batches
 from fewjoules.engine.algorithm.streams import stream_key
-from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.simulator.federation import Federation, Samples
-from fewjoules.engine.simulator.simulator import Simulator
+from tests.engine.simulators import residuals, simulator_of
 from tests.reference import training as reference
 
 TOLERANCE = 5e-6
@@ -42,13 +37,7 @@ class Case:
     options: dict
 
     def simulator(self, **how):
-        options = TrainingOptions(**{**self.options, "sparsity": np.asarray(self.options["sparsity"])})
-        inputs = torch.from_numpy(np.concatenate([x for x, _ in self.clients]))
-        targets = torch.from_numpy(np.concatenate([y for _, y in self.clients]))
-        ends = np.cumsum([len(y) for _, y in self.clients])
-        parts = [np.arange(end - len(y), end) for end, (_, y) in zip(ends, self.clients, strict=True)]
-        federation = Federation(Samples(inputs, targets), parts)
-        return Simulator(self.module, federation, options, loss=cross_entropy, **how)
+        return simulator_of(self.module, self.clients, self.options, **how)
 
     def train(self):
         return fj.train(self.module, clients=self.clients, test=self.clients[0], device="cpu", **self.options)
@@ -60,11 +49,11 @@ class Case:
         numbers, _ = draw_batches(key, np.array([m]), size, t, np.array([[b]]))
         return numbers[0, 0]
 
-    def trace(self, ledger):
-        """The reference's run; who took part and whose upload was lost is read off the ledger."""
+    def trace(self, rows):
+        """The reference's run; who took part and whose upload was lost is read off the rows of the ledger."""
         given = self.options
         rounds = range(1, given["rounds"] + 1)
-        of_round = {number: ledger[ledger["round"] == number] for number in rounds}
+        of_round = {number: rows[rows["round"] == number] for number in rounds}
         sizes = [float(len(targets)) for _, targets in self.clients]
         setting = reference.Setting(
             local_steps=given["local_steps"],
@@ -136,14 +125,27 @@ def fixed_case(**changes):
     return Case(model, clients, reference.seeded_module(model, 1), options | changes)
 
 
-def states(simulator):
-    """State and ledger rows after each round; the simulator is closed at the end."""
+@dataclass(frozen=True)
+class After:
+    """What is there after a round: the global weights, the residuals of all clients, and the round's ledger rows."""
+
+    weights: np.ndarray
+    residuals: np.ndarray
+    rows: np.ndarray
+
+
+def run_rounds(simulator):
+    """What is there after each round; the simulator is closed at the end."""
     try:
         for _ in range(simulator.options.rounds):
             rows = simulator.start_round()().rows
-            yield copy.deepcopy(simulator.state), rows
+            yield After(simulator.state.weights.numpy().copy(), residuals(simulator), rows)
     finally:
         simulator.close()
+
+
+def ledger(rounds):
+    return np.concatenate([after.rows for after in rounds])
 
 
 def close(engine, expected):
@@ -162,13 +164,13 @@ def test_train_is_algorithm_1(case):
 
 @QUICK
 @given(cases(), st.sampled_from([1, 2, 4]))
-def test_weights_and_memories_are_those_of_algorithm_1_after_every_round_however_clients_are_chunked(case, chunk):
-    after = list(states(case.simulator(threads=1, chunk=chunk)))
-    trace = case.trace(np.concatenate([rows for _, rows in after]))
-    for (state, _), step in zip(after, trace.rounds, strict=True):
-        close(state.weights, step.weights)
+def test_weights_and_residuals_are_those_of_algorithm_1_after_every_round_however_clients_are_chunked(case, chunk):
+    rounds = list(run_rounds(case.simulator(threads=1, chunk=chunk)))
+    trace = case.trace(ledger(rounds))
+    for after, step in zip(rounds, trace.rounds, strict=True):
+        close(after.weights, step.weights)
         if case.options["error_feedback"]:
-            close(state.memories, step.memories)
+            close(after.residuals, step.memories)
 
 
 @QUICK
@@ -183,10 +185,17 @@ def test_all_local_data_at_every_step_is_algorithm_1_whatever_the_seed(case):
 
 @QUICK
 @given(cases())
-def test_memories_hold_nothing_without_error_feedback_and_one_row_a_client_with_it(case):
-    *_, (state, _) = states(case.simulator(threads=1))
-    rows = len(case.clients) if case.options["error_feedback"] else 0
-    assert state.memories.shape == (rows, case.model.size)
+def test_clients_that_took_part_keep_a_residual_with_error_feedback_and_none_without_it(case):
+    simulator = case.simulator(threads=1)
+    seen = set(ledger(list(run_rounds(simulator)))["device"].tolist())
+    for client in range(len(case.clients)):
+        kept = simulator.backend.client_state(client)
+        assert (kept is not None) == (client in seen)
+        if kept is not None and case.options["error_feedback"]:
+            assert kept.residual.shape == (case.model.size,)
+        elif kept is not None:
+            assert kept.residual is None
+    assert simulator.backend.save()["numbers"].tolist() == sorted(seen)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -206,29 +215,29 @@ def test_momentum_matters_where_a_round_has_two_steps():
 
 
 def test_chunks_of_one_two_and_all_clients_agree_to_rounding():
-    finals = [list(states(fixed_case().simulator(threads=1, chunk=chunk)))[-1][0] for chunk in (1, 2, 3, 4)]
-    for other in finals[1:]:
-        close(other.weights, finals[0].weights.double().numpy())
-        close(other.memories, finals[0].memories.double().numpy())
+    first, *others = [list(run_rounds(fixed_case().simulator(threads=1, chunk=chunk)))[-1] for chunk in (1, 2, 3, 4)]
+    for other in others:
+        close(other.weights, first.weights.astype(np.float64))
+        close(other.residuals, first.residuals.astype(np.float64))
 
 
 @pytest.mark.parametrize("chunk", [1, 2])
 def test_the_number_of_threads_does_not_change_a_bit(chunk):
-    runs = [list(states(fixed_case().simulator(threads=threads, chunk=chunk))) for threads in (1, 2, 3)]
+    runs = [list(run_rounds(fixed_case().simulator(threads=threads, chunk=chunk))) for threads in (1, 2, 3)]
     for one, *others in zip(*runs, strict=True):
         for other in others:
-            assert torch.equal(other[0].weights, one[0].weights)
-            assert torch.equal(other[0].memories, one[0].memories)
-            assert other[1].tobytes() == one[1].tobytes()
+            assert other.weights.tobytes() == one.weights.tobytes()
+            assert other.residuals.tobytes() == one.residuals.tobytes()
+            assert other.rows.tobytes() == one.rows.tobytes()
 
 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_the_number_of_threads_does_not_change_a_bit_where_nobody_chose_a_chunk(dropout):
     case = replace(fixed_case(rounds=20), module=dropout_net()) if dropout else fixed_case(rounds=20)
     one, four = (case.simulator(threads=threads) for threads in (1, 4))
-    finals = [list(states(simulator))[-1][0].weights for simulator in (one, four)]
-    assert one.path == four.path
-    assert torch.equal(*finals)
+    finals = [list(run_rounds(simulator))[-1].weights for simulator in (one, four)]
+    assert one.execution == four.execution
+    assert np.array_equal(*finals)
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others():
@@ -265,15 +274,7 @@ def dropout_net():
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.Dropout(0.5), nn.Linear(8, CLASSES))
 
 
-@pytest.mark.parametrize(
-    "dropout",
-    [
-        False,
-        pytest.param(
-            True,
-        ),
-    ],
-)
+@pytest.mark.parametrize("dropout", [False, True])
 def test_global_random_state_and_thread_count_are_as_before(dropout):
     case = fixed_case()
     case = replace(case, module=dropout_net()) if dropout else case
@@ -300,8 +301,7 @@ def test_a_model_with_dropout_trains_the_same_for_a_seed_whatever_the_global_gen
 @given(cases(participation=1.0, error_feedback=True))
 def test_lemma_1_holds_at_every_local_step_of_the_reference(case):
     """sum_m p_m v_m - wt = sum_m p_m e_m, where wt is SGD along the mean of all directions."""
-    every = np.concatenate([rows for _, rows in states(case.simulator(threads=1))])
-    trace = case.trace(every)
+    trace = case.trace(ledger(run_rounds(case.simulator(threads=1))))
     virtual = reference.flat(case.module)
     for step in trace.steps:
         virtual = virtual - case.options["learning_rate"] * step.shares @ step.directions
@@ -311,15 +311,15 @@ def test_lemma_1_holds_at_every_local_step_of_the_reference(case):
 @QUICK
 @given(cases(participation=1.0, error_feedback=True), st.sampled_from([1, 2, 4]))
 def test_lemma_1_holds_for_the_simulator_at_the_end_of_every_round(case, chunk):
-    """The virtual iterate comes from the reference's gradients, weights and memories from the simulator."""
-    after = list(states(case.simulator(threads=1, chunk=chunk)))
-    trace = case.trace(np.concatenate([rows for _, rows in after]))
+    """The virtual iterate comes from the reference's gradients, weights and residuals from the simulator."""
+    rounds = list(run_rounds(case.simulator(threads=1, chunk=chunk)))
+    trace = case.trace(ledger(rounds))
     virtual = reference.flat(case.module)
     for number, step in enumerate(trace.steps, start=1):
         virtual = virtual - case.options["learning_rate"] * step.shares @ step.directions
         if number % case.options["local_steps"] == 0:
-            state, _ = after[number // case.options["local_steps"] - 1]
-            close(state.weights.double().numpy() - step.shares @ state.memories.double().numpy(), virtual)
+            after = rounds[number // case.options["local_steps"] - 1]
+            close(after.weights.astype(np.float64) - step.shares @ after.residuals.astype(np.float64), virtual)
 
 
 @QUICK
@@ -350,34 +350,11 @@ def test_everything_sent_after_every_step_is_distributed_sgd(model, clients, see
     close(reference.flat(run.model), reference.flat(rival))
 
 
-# --- Memory plus sent is what was computed
-
-
-floats = st.floats(-1e3, 1e3, width=32).map(np.float32)
-
-
-@QUICK
-@given(st.data(), st.integers(1, 30))
-def test_top_k_splits_what_was_computed_without_a_rounding_error(data, size):
-    vectors = st.lists(floats, min_size=size, max_size=size).map(lambda values: np.array(values, dtype=np.float32))
-    weights, local, memory = data.draw(vectors), data.draw(vectors), data.draw(vectors)
-    k = data.draw(st.integers(1, size))
-    computed = memory + (weights - local)
-    compressor = compressor_of(TrainingOptions(**SHORT), k, 0, 1)
-    sent, left = compress(weights, local.copy(), memory.copy(), compressor)
-    assert sent.count == k
-    assert np.array_equal(sent.to_dense() + left, computed)
-    assert not left[sent.positions].any()
-    gone = take_back(sent, left)
-    assert gone.count == 0
-    assert np.array_equal(left, computed)
-
-
-SHORT = {"local_steps": 1, "sparsity": np.ones(1), "rounds": 1, "learning_rate": 0.1}
+# --- Residual plus sent is what was computed: client.py has its own tests, these are of whole rounds
 
 
 def splits(rounds, **compression):
-    """Round by round for one client: what it sent, its new memory, and old memory plus w - v.
+    """Round by round for one client: what it sent, its new residual, and its old residual plus w - v.
 
     A second client without error feedback that starts each round at the same state and sends everything shows w - v.
     """
@@ -387,20 +364,20 @@ def splits(rounds, **compression):
     dense = replace(fixed_case(sparsity=[1.0], **options | {"failures": {}}, error_feedback=False), clients=one.clients)
     sparse, open_book = one.simulator(threads=1), dense.simulator(threads=1)
     for _ in range(rounds):
-        before = copy.deepcopy(sparse.state)
-        open_book.state = replace(before, memories=torch.zeros((0, one.model.size)))
+        state, residual = sparse.state, residuals(sparse)[0]
+        open_book.state = state
         open_book.start_round()()
         sparse.start_round()()
-        sent, memory = sparse.state.mean_update, sparse.state.memories[0].numpy()
-        assert np.array_equal(sparse.state.weights.numpy(), before.weights.numpy() - sent)
-        yield sent, memory.copy(), before.memories[0].numpy() + open_book.state.mean_update
+        sent = sparse.state.broadcast.numpy()
+        assert torch.equal(sparse.state.weights, state.weights - sparse.state.broadcast)
+        yield sent, residuals(sparse)[0], residual + open_book.state.broadcast.numpy()
     sparse.close()
     open_book.close()
 
 
-def test_sent_plus_new_memory_is_old_memory_plus_the_local_change_to_the_bit():
-    for number, (sent, memory, computed) in enumerate(splits(5), start=1):
-        assert np.array_equal(sent + memory, computed)
+def test_sent_plus_new_residual_is_old_residual_plus_the_local_change_to_the_bit():
+    for number, (sent, residual, computed) in enumerate(splits(5), start=1):
+        assert np.array_equal(sent + residual, computed)
         assert np.count_nonzero(sent) == (0 if number == 3 else round(sent.size / 3.0))
 
 
@@ -417,12 +394,12 @@ def test_sent_plus_new_memory_is_old_memory_plus_the_local_change_to_the_bit():
     ],
     ids=str,
 )
-def test_what_other_compressors_leave_out_or_round_away_is_in_the_memory(compression):
-    for number, (sent, memory, computed) in enumerate(splits(5, **compression), start=1):
-        close(sent + memory, computed.astype(np.float64))
+def test_what_other_compressors_leave_out_or_round_away_is_in_the_residual(compression):
+    for number, (sent, residual, computed) in enumerate(splits(5, **compression), start=1):
+        close(sent + residual, computed.astype(np.float64))
         assert sent.any() == (number != 3)
         if compression.get("compressor") != "none":
-            assert memory.any()
+            assert residual.any()
 
 
 @QUICK
@@ -433,20 +410,13 @@ def test_shares_of_the_participants_are_in_proportion_and_sum_to_one(importance,
     np.testing.assert_allclose(parts, [importance[m] / sum(importance[n] for n in here) for m in here])
 
 
-def test_a_lost_upload_returns_to_the_memory():
-    sent = SparseUpdate(size=3, positions=np.array([1]), values=np.array([2.5], dtype=np.float32))
-    memory = np.array([0.5, 0.0, -1.0], dtype=np.float32)
-    assert take_back(sent, memory).count == 0
-    assert memory.tolist() == [0.5, 2.5, -1.0]
-
-
 def test_when_every_upload_is_lost_the_model_stays_and_nothing_is_forgotten():
     case = fixed_case(failure_probability=1.0, rounds=3)
-    after = list(states(case.simulator(threads=1)))
-    start = torch.from_numpy(reference.flat(case.module)).float()
-    assert all(torch.equal(state.weights, start) for state, _ in after)
-    assert not any(rows["delivered"].any() for _, rows in after)
-    assert all(state.memories.abs().sum(1).min() > 0 for state, _ in after)
+    rounds = list(run_rounds(case.simulator(threads=1)))
+    start = reference.flat(case.module).astype(np.float32)
+    assert all(np.array_equal(after.weights, start) for after in rounds)
+    assert not ledger(rounds)["delivered"].any()
+    assert all(np.abs(after.residuals).sum(axis=1).min() > 0 for after in rounds)
 
 
 # --- Who takes part
@@ -488,12 +458,11 @@ def test_failures_come_as_often_as_they_are_said_to_and_do_not_shift_the_partici
     assert abs(lost - 36) < 5 * np.sqrt(120 * 0.3 * 0.7)
 
 
-def test_a_client_that_was_not_there_keeps_its_memory():
-    case = fixed_case(participation=0.5, rounds=6)
-    simulator = case.simulator(threads=1)
-    before = simulator.state.memories.clone()
-    for state, rows in states(simulator):
-        away = np.setdiff1d(np.arange(4), rows["device"])
+def test_a_client_that_was_not_there_keeps_its_residual():
+    simulator = fixed_case(participation=0.5, rounds=6).simulator(threads=1)
+    before = residuals(simulator)
+    for after in run_rounds(simulator):
+        away = np.setdiff1d(np.arange(4), after.rows["device"])
         assert away.size == 2
-        assert torch.equal(state.memories[away], before[away])
-        before = state.memories
+        assert np.array_equal(after.residuals[away], before[away])
+        before = after.residuals

@@ -5,8 +5,8 @@ from the same state and loses every other upload, so that the mean update of fou
 message and the mean of the buffers is that client's.
 """
 
-import copy
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,12 +17,10 @@ from scipy import stats
 from torch import nn
 
 import fewjoules as fj
-from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.simulator.federation import Federation, Samples
-from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.errors import InvalidInputError
 from fewjoules.physics.fading import Fading
+from tests.engine.simulators import simulator_of
 from tests.reference import training as reference
 
 SIZES = [5, 3, 6, 4]
@@ -77,30 +75,25 @@ def train(module=None, **changes):
 
 
 def simulator(module, costs=None, **changes):
-    inputs = torch.from_numpy(np.concatenate([x for x, _ in CLIENTS]))
-    targets = torch.from_numpy(np.concatenate([y for _, y in CLIENTS]))
-    ends = np.cumsum(SIZES)
-    parts = [np.arange(end - size, end) for size, end in zip(SIZES, ends, strict=True)]
-    options = TrainingOptions(**OPTIONS | changes)
-    return Simulator(
-        module,
-        Federation(Samples(inputs, targets), parts),
-        options,
-        loss=cross_entropy,
-        fleet=costs,
-        threads=1,
-        chunk=1,
-    )
+    return simulator_of(module, CLIENTS, OPTIONS | changes, fleet=costs, threads=1, chunk=1)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The server's state, and what all clients keep."""
+
+    server: ServerState
+    clients: dict[str, torch.Tensor]
 
 
 def rounds(module, costs=None, **changes):
-    """State before, ledger rows and state after each round."""
+    """What is there before, ledger rows and the server's state after each round."""
     running = simulator(module, costs, **changes)
     try:
         for _ in range(running.options.rounds):
-            before = copy.deepcopy(running.state)
+            before = Snapshot(running.state, running.backend.save())
             rows = running.start_round()().rows
-            yield before, rows, copy.deepcopy(running.state)
+            yield before, rows, running.state
     finally:
         running.close()
 
@@ -108,16 +101,24 @@ def rounds(module, costs=None, **changes):
 def sent_by(client, before, module, **changes):
     """Update and buffers of one of four clients in the round after ``before``; no entry sent may be zero."""
     others = set(range(4)) - {client}
-    probe = simulator(module, **changes | {"failures": {before.round + 1: others}, "downlink": "free"})
+    probe = simulator(module, **changes | {"failures": {before.server.round + 1: others}, "downlink": "free"})
     try:
-        probe.state = copy.deepcopy(before)
+        probe.state = before.server
+        probe.backend.restore(before.clients)
         probe.start_round()()
-        dense = np.float32(4.0) * probe.state.mean_update
+        dense = np.float32(4.0) * probe.state.broadcast.numpy()
     finally:
         probe.close()
     positions = np.flatnonzero(dense)
     update = fj.SparseUpdate(size=dense.size, positions=positions, values=dense[positions])
     return update, probe.state.buffers.numpy()
+
+
+def changed_entries(state):
+    """The last broadcast as a message: the entries of the weights that changed."""
+    change = state.broadcast.numpy()
+    positions = np.flatnonzero(change)
+    return fj.SparseUpdate(size=change.size, positions=positions, values=change[positions])
 
 
 def whole(vector):
@@ -323,16 +324,13 @@ def test_a_charged_downlink_is_the_whole_model_or_the_last_broadcast(build, part
     seen = set()
     charged = {"downlink": "charged", "participation": participation, "rounds": 6, "sparsity": np.full(4, 20.0)}
     for before, rows, _ in rounds(build(), fleet(), **charged):
-        statistics = whole(before.buffers.numpy()) if before.buffers.numel() else 0
-        model = whole(before.weights.numpy()) + statistics
+        server = before.server
+        statistics = whole(server.buffers.numpy()) if server.buffers.numel() else 0
+        model = whole(server.weights.numpy()) + statistics
         for row in rows:
             expected = model
             if row["device"] in last:
-                positions = np.flatnonzero(before.mean_update)
-                update = fj.SparseUpdate(
-                    size=before.mean_update.size, positions=positions, values=before.mean_update[positions]
-                )
-                expected = min(model, len(fj.codec.encode(update)) + statistics)
+                expected = min(model, len(fj.codec.encode(changed_entries(server))) + statistics)
             seen.add(expected < model)
             assert row["downlink_bytes"] == expected
             bits = 8 * expected
@@ -342,20 +340,20 @@ def test_a_charged_downlink_is_the_whole_model_or_the_last_broadcast(build, part
     assert seen == {True, False}
 
 
-def test_a_broadcast_tells_the_change_of_the_weights():
-    for before, _, after in rounds(linear(), rounds=3):
-        assert np.array_equal((before.weights - torch.from_numpy(after.mean_update)).numpy(), after.weights.numpy())
+@pytest.mark.parametrize("outer", [{}, {"outer": "nesterov", "outer_rate": 0.7}, {"outer": "adam", "outer_rate": 0.02}])
+def test_a_broadcast_tells_the_change_of_the_weights(outer):
+    for before, _, after in rounds(linear(), rounds=3, **outer):
+        assert after.broadcast.any()
+        assert torch.equal(before.server.weights - after.broadcast, after.weights)
 
 
 @pytest.mark.parametrize(("compressor", "values"), [("top-k", "float16"), ("ternary", "ternary"), ("qsgd", "qsgd")])
 def test_a_broadcast_is_charged_for_the_values_that_clients_then_use(compressor, values):
     options = {"downlink": "charged", "compressor": compressor, "values": values, "sparsity": np.full(4, 20.0)}
     for before, rows, _ in rounds(linear(), fleet(), **options):
-        if before.round:
-            positions = np.flatnonzero(before.mean_update)
-            update = fj.SparseUpdate(size=21, positions=positions, values=before.mean_update[positions])
-            exact = min(whole(before.weights.numpy()), len(fj.codec.encode(update)))
-            assert np.all(rows["downlink_bytes"] == exact)
+        if before.server.round:
+            update = len(fj.codec.encode(changed_entries(before.server)))
+            assert np.all(rows["downlink_bytes"] == min(whole(before.server.weights.numpy()), update))
 
 
 def test_how_the_downlink_is_charged_changes_nothing_that_is_trained():

@@ -396,7 +396,7 @@ def test_a_model_that_cannot_be_stacked_trains_one_client_at_a_time_to_the_same_
     module = Peeking()
     with pytest.warns(FewJoulesWarning, match="one by one"):
         run = fj.train(module, clients=CLIENTS, **OPTIONS)
-    assert run.path == "one by one"
+    assert run.execution == "one by one"
     plain = fj.train(module.linear, clients=CLIENTS, **OPTIONS)
     np.testing.assert_allclose(reference.flat(run.model), reference.flat(plain.model), rtol=0, atol=5e-6)
 
@@ -470,12 +470,7 @@ def from_scratch(norm):
 
 @pytest.mark.parametrize(
     "norm",
-    [
-        nn.BatchNorm1d(5),
-        pytest.param(
-            nn.BatchNorm1d(5, track_running_stats=False),
-        ),
-    ],
+    [nn.BatchNorm1d(5), nn.BatchNorm1d(5, track_running_stats=False)],
     ids=["with statistics", "without"],
 )
 def test_batch_normalisation_gives_the_same_whether_batches_of_unequal_size_are_stacked_or_not(norm):
@@ -488,7 +483,7 @@ def test_batch_normalisation_gives_the_same_whether_batches_of_unequal_size_are_
 
     module = from_scratch(norm)
     stacked = fj.train(module, clients=CLIENTS, **OPTIONS)
-    assert stacked.path != "one by one"
+    assert stacked.execution != "one by one"
     with pytest.warns(FewJoulesWarning, match="one by one"):
         alone = fj.train(Alone(*module), clients=CLIENTS, **OPTIONS)
     np.testing.assert_allclose(reference.flat(stacked.model), reference.flat(alone.model), rtol=0, atol=5e-6)

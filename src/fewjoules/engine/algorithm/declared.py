@@ -26,8 +26,8 @@ class Number:
 
     def require(self, name: str, value: Any) -> None:
         """Check type and range."""
-        require_number(name, value, low=self.low, high=self.high, above=self.above)
-        if self.below and value == self.high:
+        require_number(name, value, low=self.low, high=math.inf if self.below else self.high, above=self.above)
+        if self.below and value >= self.high:
             raise InvalidInputError(f"{name} must be at least {self.low:g} and below {self.high:g}, got {value!r}")
 
 
