@@ -6,6 +6,7 @@ from unittest import mock
 import numpy as np
 import torch
 
+from fewjoules.engine.algorithm.compressors.base import RowMessages
 from fewjoules.engine.algorithm.options import MAX_ROUNDS, TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
@@ -25,7 +26,7 @@ def compete(task: Task, serve: Serve) -> None:
         run = train if request["kind"] == "rounds" else train_locally
         start = time.perf_counter()
         last = run(simulator, request["rounds"])
-        return {"seconds": time.perf_counter() - start, "path": simulator.path.name} | last
+        return {"seconds": time.perf_counter() - start, "execution": simulator.execution.name} | last
 
     serve(answer)
     simulator.close()
@@ -55,17 +56,15 @@ def new_simulator(task: Task) -> Simulator:
 def set_delta(simulator: Simulator, delta: float) -> None:
     """Another sparsity without compiling again: only the number of kept entries depends on it."""
     size = simulator.state.weights.numel()
-    simulator.kept = np.full(simulator.options.clients, max(1, round(size / delta)))
-    simulator._prepared = simulator._task(simulator.state.round + 1)
+    simulator._kept = np.full(simulator.options.clients, max(1, round(size / delta)))
+    simulator._ahead = None
 
 
 def train(simulator: Simulator, rounds: int) -> Record:
     """Rounds as a user runs them; at the end every message is counted and every ledger row is there."""
     last = simulator.state.round + rounds
     ledger = RowLog(None, LEDGER)
-    loop = TrainingLoop(
-        simulator, None, ledger, RowLog(None, METRICS), should_stop=lambda: simulator.state.round >= last
-    )
+    loop = TrainingLoop(simulator, ledger, RowLog(None, METRICS), should_stop=lambda: simulator.state.round >= last)
     loop.run()
     wait(simulator)
     rows = ledger.rows()
@@ -76,14 +75,19 @@ def train(simulator: Simulator, rounds: int) -> Record:
 
 def train_locally(simulator: Simulator, rounds: int) -> Record:
     """Rounds on a GPU with compression and ledger switched off: what these come on top of."""
-    with mock.patch.object(simulator._clients, "_compress", send_nothing):
+    backend = simulator.backend
+    with mock.patch.object(backend, "_send", send_nothing), mock.patch.object(backend, "_count", count_nothing):
         for _ in range(rounds):
             simulator.start_round()
         wait(simulator)
     return {}
 
 
-def send_nothing(*_: object) -> list[object]:
+def send_nothing(*_: object) -> RowMessages:
+    return RowMessages(np.zeros(0, dtype=np.int64), lambda span: span)
+
+
+def count_nothing(*_: object) -> list[object]:
     return []
 
 
