@@ -290,8 +290,10 @@ def print_limits(limits: Record, found: Sequence[Record]) -> None:
     print("  of a client-step: products of forward and backward passes; bytes layer by layer, norms and ReLU for free.")
 
 
-def found_record(records: Sequence[Record], model: str, clients: int, precision: str) -> Record | None:
-    """The measurement at the first delta, if there is one."""
+def found_record(
+    records: Sequence[Record], model: str, clients: int, precision: str, delta: float = DELTAS[0]
+) -> Record | None:
+    """The measurement at this delta, if there is one."""
     wanted = {"model": model, "clients": clients, "precision": precision}
     for record in records:
         if record["delta"] == delta and wanted.items() <= record["task"].items():
