@@ -92,8 +92,7 @@ class CudaBackend:
             rows = self._kept.rows(own.participants)
             with arithmetic(self.options.precision):
                 updates, progress, own_buffers = self._train(state, own, batches.of(part), rows)
-            messages = self._send(own, delivered[part], rows, updates)
-            mean += self._on_device(np.where(delivered[part], own.shares, 0.0).astype(np.float32)) @ updates
+            messages = self._send(own, delivered[part], rows, updates, mean)
             entries.append(messages.entries)
             counted += self._count(messages, own_buffers)
             trained.append(progress)
@@ -193,8 +192,10 @@ class CudaBackend:
             self._graphs[key] = RecordedSteps(self._model, self._samples, *key, like=like[0] if like else None)
         return self._graphs[key]
 
-    def _send(self, plan: RoundPlan, delivered: Flags, rows: Rows, updates: torch.Tensor) -> RowMessages:
-        """Lines 8 to 10 for a chunk: ``updates`` becomes what is sent, and clients keep the rest."""
+    def _send(
+        self, plan: RoundPlan, delivered: Flags, rows: Rows, updates: torch.Tensor, mean: torch.Tensor
+    ) -> RowMessages:
+        """Lines 8 to 10 and 20 for a chunk: ``updates`` becomes what is sent, and p_m g_m is added to ``mean``."""
         feedback = self.options.error_feedback
         residuals = self._kept.take("residual", rows) if feedback else torch.zeros_like(updates)
         if self.options.residual_decay != 1.0:
@@ -206,6 +207,7 @@ class CudaBackend:
             velocity = self._kept.take("velocity", rows)
             velocity.view(-1)[slice(None) if messages.positions is None else messages.positions] = 0.0
             self._kept.put("velocity", rows, velocity)
+        mean += self._on_device(np.where(delivered, plan.shares, 0.0).astype(np.float32)) @ updates
         return messages
 
     def _on_device(self, shares: Floats) -> torch.Tensor:
