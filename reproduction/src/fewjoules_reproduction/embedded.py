@@ -21,6 +21,7 @@ FIRST_KEYS = frozenset(  # of [training] when the first records were made
         *("precision", "seed"),
     ]
 )
+FIRST_DEFAULTS = {"momentum": 0.0}  # of keys whose default is written otherwise today, and means the same
 
 
 def embedded_scenario(name: str) -> Scenario:
@@ -55,6 +56,6 @@ def hashed_training(training: TrainingTable) -> dict[str, Any]:
     A key that FewJoules adds to the table therefore leaves the records of earlier trainings valid.
     """
     changed = training.model_dump(mode="json", exclude_defaults=True)
-    return {
-        key: value for key, value in training.model_dump(mode="json").items() if key in FIRST_KEYS or key in changed
-    }
+    every = training.model_dump(mode="json")
+    hashed = {key: value for key, value in every.items() if key in FIRST_KEYS or key in changed}
+    return hashed | {key: value for key, value in FIRST_DEFAULTS.items() if key not in changed}
