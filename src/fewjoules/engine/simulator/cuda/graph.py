@@ -186,7 +186,12 @@ class RecordedSteps:
 
 
 def _compiler_options() -> dict[str, Any]:
-    """No kernel is chosen by timing it, which would give other bits in another process; older compilers choose so."""
+    """Choose no kernel by timing it: that would give other bits in another process.
+
+    Tiles of pointwise kernels count, too: whether a product and a sum are rounded once or twice depends on them.
+    """
     import torch._inductor
 
-    return {"deterministic": True} if "deterministic" in torch._inductor.list_options() else {}
+    wanted = {"deterministic": True, "triton.autotune_pointwise": False}
+    known = torch._inductor.list_options()
+    return {name: value for name, value in wanted.items() if name in known}

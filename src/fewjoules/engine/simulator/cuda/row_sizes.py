@@ -1,6 +1,7 @@
 """Bytes of the float32 messages of a chunk: long ones are sized on the GPU, short and dense ones by the host."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -12,7 +13,10 @@ from fewjoules.engine.simulator.cuda.transfer import to_host
 
 
 class RowSizer:
-    """Sizes messages of ``kept`` entries each, which lie one after the other in flat tensors."""
+    """Sizes messages of ``kept`` entries each, which lie one after the other in flat tensors.
+
+    No round waits for sizes: the GPU computes them in a stream of their own, beside the next round's steps.
+    """
 
     def __init__(self, kept: IntArray, size: int, device: torch.device) -> None:
         """Decide by shapes alone which rows the GPU sizes."""
@@ -20,6 +24,7 @@ class RowSizer:
         long = np.array([sizable(size, int(k)) for k in kept])
         self._on_gpu, self._on_host = np.flatnonzero(long), np.flatnonzero(~long)
         self._sizer = RecordedSizer(size, kept[long].tolist(), device) if long.any() else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         entries = np.repeat(long, kept)
         mixed = long.any() and not long.all()
         self._long = torch.from_numpy(np.flatnonzero(entries)).to(device) if mixed else None
@@ -45,7 +50,8 @@ class RowSizer:
 
     def _by_gpu(self, positions: torch.Tensor, values: torch.Tensor) -> Callable[[IntArray], IntArray]:
         assert self._sizer is not None
-        (known,), ready = to_host(self._sizer(positions, values))
+        with _aside(self._stream, positions, values):
+            (known,), ready = to_host(self._sizer(positions, values))
 
         def sizes(span: IntArray) -> IntArray:
             ready.synchronize()
@@ -73,6 +79,19 @@ class RowSizer:
             return found
 
         return sizes
+
+
+@contextlib.contextmanager
+def _aside(stream: torch.cuda.Stream | None, *given: torch.Tensor) -> Iterator[None]:
+    """Work in another stream, once what was given is there."""
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    with torch.cuda.stream(stream):
+        yield
+    for tensor in given:
+        tensor.record_stream(stream)
 
 
 class RecordedSizer:
