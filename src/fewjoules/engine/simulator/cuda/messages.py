@@ -203,10 +203,10 @@ class RowsInFlight:
     def _scatter(self, flat: torch.Tensor, values: torch.Tensor) -> None:
         """``updates`` becomes what was sent, dense; what was lost goes back to the residuals."""
         self.updates.zero_()
-        self.updates.view(-1)[flat] = values
-        lost = np.repeat(~self.delivered, self.plan.kept)
-        if lost.any() and self.plan.options.error_feedback:
-            taken_back = torch.from_numpy(np.flatnonzero(lost)).to(self.updates.device)
+        self.updates.view(-1).scatter_(0, flat, values)
+        if not self.delivered.all() and self.plan.options.error_feedback:
+            lost = np.flatnonzero(np.repeat(~self.delivered, self.plan.kept))
+            taken_back = torch.from_numpy(lost).to(self.updates.device)
             self.residuals.view(-1)[flat[taken_back]] += values[taken_back]
 
     def _take_back(self) -> None:
