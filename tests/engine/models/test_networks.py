@@ -13,7 +13,7 @@ from fewjoules.engine.models.architectures import ARCHITECTURES, Images
 from fewjoules.engine.models.networks import build, parameter_count, source_digest, statistics_count
 from fewjoules.errors import InvalidInputError
 
-SMALLEST = {"softmax": 1, "cnn": 4, "lenet5": 16, "resnet20": 8, "resnet20-gn": 8}
+SMALLEST = {"softmax": 1, "mlp": 1, "cnn": 4, "lenet5": 16, "resnet20": 8, "resnet20-gn": 8}
 
 
 def net(architecture, side=32, channels=3, seed=0, **changes):
@@ -29,6 +29,7 @@ def flat(model):
     ("architecture", "channels", "side", "parameters"),
     [
         ("softmax", 1, 28, 7_850),
+        ("mlp", 1, 28, 199_210),
         ("cnn", 1, 8, 160 + 4_640 + 8_256 + 650),
         ("lenet5", 1, 28, 431_080),
         ("resnet20", 3, 32, 269_722),
