@@ -12,9 +12,12 @@ from typer.testing import CliRunner
 
 import fewjoules as fj
 from fewjoules.cli import app
+from fewjoules.codec.values import KINDS
 from fewjoules.convergence.fit import ROUNDS_COLUMNS, PilotRuns, fit_power_law_rounds
 from fewjoules.datasets.load import DATASETS
+from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.presets import PRESETS
 from fewjoules.physics.gpu import GPU_COLUMNS
 from fewjoules.planner import benders
 from fewjoules.scenario import Scenario
@@ -64,6 +67,13 @@ def test_every_training_option_is_documented():
     arguments = {"local_steps", "sparsity", "rounds", "learning_rate", "batch_size", "seed"}
     options = set(TrainingOptions.__dataclass_fields__) - arguments
     assert {name for name in options if f"`{name}`" not in page} == set()
+
+
+@pytest.mark.parametrize("page", ["training", "scenario"])
+def test_every_preset_compressor_and_kind_of_values_is_documented(page):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    names = {*PRESETS, *COMPRESSORS, *KINDS} - {"float32", "ternary"}
+    assert {name for name in names if name not in text} == set()
 
 
 def test_the_scenario_of_the_readme_can_be_planned(tmp_path):

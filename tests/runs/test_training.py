@@ -163,3 +163,9 @@ def test_without_a_test_set_or_a_fleet_a_task_is_trained_all_the_same():
     assert bare.rounds == 5
     assert np.isnan(bare.loop.metrics.rows()["test_accuracy"]).all()
     assert np.isnan(bare.loop.totals.joules)
+
+
+def test_a_training_does_not_go_on_with_options_that_keep_something_else():
+    first = train_task(task(), options(rounds=2))
+    with pytest.raises(InvalidInputError, match="was residual; with these options they keep residual, velocity"):
+        train_task(task(), options(inner="momentum", momentum_state="kept"), opened=continued(first))

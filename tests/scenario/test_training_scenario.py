@@ -240,12 +240,12 @@ def test_compare_refuses_what_train_refuses(text, says, tmp_path):
     assert_refused(run("compare", write(tmp_path, text), *options), *says)
 
 
-def test_an_unknown_key_is_named_with_those_that_are_known(tmp_path, monkeypatch):
+def test_an_unknown_key_is_named_with_those_that_are_most_like_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, trained_with("batchsize = 32"))
     refusal = run("train", "scenario.toml", "--out", "out")
-    keys = list(TrainingTable.model_fields)
-    assert_refused(refusal, "scenario.toml: training.batchsize", "not a known key", *keys, longest=700)
+    number = str(len(TrainingTable.model_fields))
+    assert_refused(refusal, "scenario.toml: training.batchsize", "not a known key", "batch_size", number)
     assert not (tmp_path / "out").exists()
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.loop import Report, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.errors import DivergedError
+from fewjoules.errors import DivergedError, InvalidInputError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.physics.fleet import Fleet
@@ -65,9 +66,15 @@ def in_memory(simulator: Simulator) -> TrainingLoop:
 
 
 def continued(before: Training) -> Callable[[Simulator], TrainingLoop]:
-    """A loop that goes on where another training ended, perhaps with other options."""
+    """A loop that goes on where another training ended; options may differ, but not in what clients keep."""
 
     def opened(simulator: Simulator) -> TrainingLoop:
+        kept, now = (kept_vectors(one.options) for one in (before.simulator, simulator))
+        if kept != now:
+            raise InvalidInputError(
+                f"a training can go on only if clients keep the same, which was {', '.join(kept) or 'nothing'}; "
+                f"with these options they keep {', '.join(now) or 'nothing'}"
+            )
         simulator.state = before.simulator.state
         simulator.backend.restore(before.simulator.backend.save())
         before.loop.simulator, before.loop.reason = simulator, None

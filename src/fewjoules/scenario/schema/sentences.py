@@ -1,5 +1,6 @@
 """What is wrong with a scenario file, in one plain sentence."""
 
+import difflib
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -10,6 +11,8 @@ from fewjoules.scenario.schema.base import Table
 from fewjoules.scenario.schema.tables import TABLES
 
 _TAGS = ("range", "list", "paper", "bound", "power-law", "constrained-int", "int", "literal['all']")
+
+_MOST_KEYS = 20
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
@@ -29,7 +32,7 @@ def _sentence(error: ValidationError, data: dict[str, Any]) -> str:
     where, kind = _where(first["loc"], data), first["type"]
     if kind == "extra_forbidden":
         keys = tuple(part for part in first["loc"][:-1] if isinstance(part, str))
-        return f"{where} is not a known key; allowed are {', '.join(TABLES[keys].model_fields)}"
+        return f"{where} is not a known key; {_known_keys(str(first['loc'][-1]), list(TABLES[keys].model_fields))}"
     if kind == "missing":
         return f"{where} is missing" + (": at least one [[device]] is needed" if where == "device" else "")
     if kind.startswith("union_tag"):
@@ -37,6 +40,14 @@ def _sentence(error: ValidationError, data: dict[str, Any]) -> str:
         found = "is missing; it" if given is None else ""
         return f"{where}.kind {found} must be 'paper', 'bound' or 'power-law', got {_shown(given)}".replace("  ", " ")
     return f"{where} {_requirement(first, where)}, got {_shown(first['input'])}"
+
+
+def _known_keys(key: str, known: list[str]) -> str:
+    """All keys of a table, or of a long table those most like the unknown one."""
+    if len(known) <= _MOST_KEYS:
+        return f"allowed are {', '.join(known)}"
+    nearest = difflib.get_close_matches(key, known, n=3, cutoff=0.0)
+    return f"the nearest of {len(known)} keys are {', '.join(nearest)}; docs/scenario.md lists all"
 
 
 def _requirement(detail: ErrorDetails, where: str) -> str:
