@@ -73,11 +73,13 @@ class Pace:
 # --- what is measured ---------------------------------------------------------------------------------------------
 
 
-def plans_of(device: str, models: Sequence[str], clients: Sequence[int], seed: int) -> list[list[Plan]]:
+def plans_of(
+    device: str, models: Sequence[str], clients: Sequence[int], seed: int, alone: bool = False
+) -> list[list[Plan]]:
     """Groups of plans: the contestants of a group are started together, so that their compilers work side by side."""
     kinds = gpu_kinds() if device == "cuda" else [("lenet5", "float32", DELTAS, FULL_RIVALS)]
     plans = [
-        Plan(Task(model, count, precision, device, seed), deltas, rivals)
+        Plan(Task(model, count, precision, device, seed), deltas, () if alone else rivals)
         for model, precision, deltas, rivals in kinds
         for count in clients
         if model in models and (model != "resnet20" or count == max(clients))
@@ -361,7 +363,7 @@ def keep_to_cores(count: int) -> int:
 
 
 def about_run(options: argparse.Namespace, device: str, cores: int) -> Record:
-    quick = " --quick" if options.quick else ""
+    quick = (" --quick" if options.quick else "") + (" --alone" if options.alone else "")
     models, clients = " ".join(options.models), " ".join(map(str, options.clients))
     command = f"python benchmarks/simulator.py --device {device}{quick} --models {models} --clients {clients}"
     gpu = torch.cuda.get_device_name() if device == "cuda" else None
@@ -387,7 +389,7 @@ def run(options: argparse.Namespace, device: str) -> Record:
     about = about_run(options, device, cores)
     print_run(about)
     pace = Pace(2, 0.1) if options.quick else Pace(5, 1.0 if device == "cpu" else 0.3)
-    groups = plans_of(device, options.models, options.clients, options.seed)
+    groups = plans_of(device, options.models, options.clients, options.seed, options.alone)
     records = [record for plans in groups for record in measure_group(plans, pace)]
     precisions = sorted({record["task"]["precision"] for record in records})
     limits = measure_limits(Task("lenet5", 1, "float32", device, options.seed), precisions)
@@ -407,6 +409,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rounds: shows that all runs, not how fast")
     parser.add_argument("--models", nargs="+", choices=tuple(SHAPES), default=list(SHAPES), help="on a CPU lenet5 only")
     parser.add_argument("--clients", nargs="+", type=int, default=list(CLIENTS), help="12 and 100")
+    parser.add_argument("--alone", action="store_true", help="no rivals: a change against an earlier run")
     parser.add_argument("--seed", type=int, default=0, help="of images, weights and batches (0)")
     parser.add_argument("--json", type=Path, metavar="FILE.json", help="also write every number, as JSON")
     parser.add_argument("--contestant", choices=tuple(MODULES), help=argparse.SUPPRESS)
