@@ -1,5 +1,6 @@
 """``fewjoules compare``: the main job."""
 
+import contextlib
 import functools
 import json
 import warnings
@@ -60,8 +61,9 @@ def compare(
       fewjoules compare fleet.toml --schemes flexible,fedavg --plots pdf
       fewjoules compare --resume comparison             after Ctrl-C or a power cut
     """
-    with plain_errors():
+    with plain_errors(), contextlib.ExitStack() as held:
         from fewjoules.runs.folder import beginning, require_new_folder
+        from fewjoules.runs.lock import locked
         from fewjoules.runs.settings import save_settings, stored_scenario, stored_settings
 
         options.require_options(plots, checkpoint_seconds)
@@ -74,6 +76,7 @@ def compare(
                 )
             folder = Path(resume)
             settings = stored_settings(folder, "compare")
+            held.enter_context(locked(folder))
             chosen = stored_scenario(folder, scenario)
             names, data_dir = _require_schemes(",".join(settings["schemes"])), data_dir or settings["data_dir"]
             device = options.stored_device(device, settings)
@@ -90,6 +93,8 @@ def compare(
         def begin() -> None:
             if resume is not None:
                 return
+            held.enter_context(locked(folder))
+            require_new_folder(folder)
             with beginning(folder):
                 save_settings(
                     folder,

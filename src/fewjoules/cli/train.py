@@ -1,5 +1,6 @@
 """``fewjoules train``."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -55,8 +56,9 @@ def train(
       fewjoules train --resume run1                    after Ctrl-C or a power cut
       fewjoules train fleet.toml --data-dir ~/mnist --plots pdf --out run3
     """
-    with plain_errors():
+    with plain_errors(), contextlib.ExitStack() as held:
         from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
+        from fewjoules.runs.lock import locked
         from fewjoules.runs.settings import save_settings, stored_scenario, stored_settings
 
         options.require_options(plots, checkpoint_seconds)
@@ -64,6 +66,7 @@ def train(
         if resume is not None:
             folder = Path(resume)
             settings = stored_settings(folder, "train")
+            held.enter_context(locked(folder))
             chosen = stored_scenario(folder, scenario)
             planned = Plan.load(folder / PLAN)
             if is_finished(folder):
@@ -80,6 +83,8 @@ def train(
 
         def begin() -> None:
             if resume is None:
+                held.enter_context(locked(folder))
+                require_new_folder(folder)
                 with beginning(folder):
                     planned.save(folder / PLAN)
                     save_settings(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fewjoules import __version__
+from fewjoules.engine.algorithm.round import participants_per_round
 from fewjoules.engine.simulator.loop import INTERRUPTED, EverySeconds, Report, TrainingLoop, first_round_at
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
@@ -34,6 +35,7 @@ from fewjoules.runs.files import (
     SCENARIO,
     SETTINGS,
 )
+from fewjoules.runs.lock import LOCK
 from fewjoules.runs.settings import save_scenario
 from fewjoules.runs.task import ScenarioTask, identity_of, options_for
 from fewjoules.runs.training import Training, train_task
@@ -59,7 +61,8 @@ def require_new_folder(folder: Path) -> None:
     """
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     remains = {SCENARIO, PLAN, SETTINGS} if BEGUN in names else set()
-    foreign = {name for name in names - remains if not (name.startswith(".") and name.endswith(PARTIAL_SUFFIX))}
+    passing = {name for name in names if name.startswith(".") and name.endswith(PARTIAL_SUFFIX)}
+    foreign = names - remains - passing - {LOCK}
     if foreign or (folder.exists() and not folder.is_dir()):
         raise InvalidInputError(
             f"{folder}: the results folder must be new or empty, got one that is not; --resume goes on"
@@ -159,6 +162,7 @@ class _Checkpoints:
 def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, began: float) -> dict[str, Any]:
     """Write every result, then run.json, which marks the run as finished; last, remove what only a resume needs."""
     loop = training.loop
+    _require_every_round(folder, training)
     loop.ledger.finish(folder / LEDGER_TABLE, keep_parts=True)
     loop.metrics.finish(folder / METRICS_TABLE, keep_parts=True)
     model = training.trained_model(task.model)
@@ -168,6 +172,19 @@ def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, be
         stream.write((json.dumps(summary, indent=1, allow_nan=False) + "\n").encode())
     clean_up(folder)
     return summary
+
+
+def _require_every_round(folder: Path, training: Training) -> None:
+    """Refuse to finish a run whose tables do not hold each round once: something else has written to its folder."""
+    options, rounds = training.simulator.options, np.arange(1, training.rounds + 1)
+    participants = participants_per_round(options)
+    for log, rows_per_round in ((training.loop.metrics, 1), (training.loop.ledger, participants)):
+        found = np.concatenate([np.zeros(0, dtype=np.int64), *(block["round"] for block in log.blocks())])
+        if not np.array_equal(found, np.repeat(rounds, rows_per_round)):
+            raise InvalidInputError(
+                f"{folder}: the {log.table.name} must have {rows_per_round} rows for each of {rounds.size} rounds, "
+                f"got {found.size} rows; another process may have written to this folder"
+            )
 
 
 def clean_up(folder: Path) -> None:

@@ -152,9 +152,13 @@ def kept_entries(options: TrainingOptions, parameters: int) -> IntArray:
 def _participants(options: TrainingOptions, number: int) -> IntArray:
     if options.participation == 1.0:
         return np.arange(options.clients)
-    count = max(1, round(options.participation * options.clients))
     rng = stream(options.seed, "participation", number)
-    return np.sort(rng.choice(options.clients, size=count, replace=False))
+    return np.sort(rng.choice(options.clients, size=participants_per_round(options), replace=False))
+
+
+def participants_per_round(options: TrainingOptions) -> int:
+    """How many clients take part in each round."""
+    return max(1, round(options.participation * options.clients))
 
 
 def shares(weights: FloatArray, participants: IntArray) -> FloatArray:
