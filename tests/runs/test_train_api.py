@@ -295,7 +295,7 @@ class Pooled(nn.Module):
 
 
 def test_models_and_losses_that_do_not_fit_are_refused():
-    assert_refused(["model", "one output a sample", "(3,)"], Pooled())
+    assert_refused(["model", "one output per sample", "(3,)"], Pooled())
     assert_refused(["model", "BFloat16"], nn.Linear(4, 3, dtype=torch.bfloat16))
     assert_refused(["model", "gradient"], linear().requires_grad_(False))
     assert_refused(["model", "gradient"], nn.Identity())
