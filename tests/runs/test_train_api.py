@@ -236,7 +236,7 @@ def spoiled(array, value):
 
 
 DATA = {
-    "no clients": ([], ["clients", "at least one", "none"]),
+    "no clients": ([], ["clients", "at least one"]),
     "no samples": ([(X[:0], Y[:0])], ["clients[0]", "at least one", "(0, 4)"]),
     "more inputs than targets": ([(X, Y), (X, Y[:2])], ["clients[1]", "(5, 4)", "(2,)"]),
     "a number as inputs": ([(3.0, Y)], ["clients[0]", "()"]),

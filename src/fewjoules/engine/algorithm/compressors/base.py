@@ -51,7 +51,7 @@ class Compressor:
     def require_values(self, values: str) -> None:
         """Refuse a kind of values that this compressor cannot send."""
         if self.kind is not None and values not in ("float32", self.kind):
-            raise InvalidInputError(f"compressor = {self.name!r} sends its own kind of values and cannot send {values!r}")
+            raise InvalidInputError(f"compressor = {self.name!r} sends its own kind of values, not {values!r}")
         if self.kind is None and values in OWN_KINDS:
             raise InvalidInputError(f"values = {values!r} needs compressor = {values!r}, got {self.name!r}")
 
