@@ -52,7 +52,7 @@ def test_the_planning_example_of_the_readme_runs(tmp_path, monkeypatch):
 
 def test_the_codec_example_of_the_readme_runs(capsys):
     exec(blocks("python")[2], {})
-    assert "bits an entry" in capsys.readouterr().out
+    assert "bits per entry" in capsys.readouterr().out
 
 
 def test_the_example_of_the_training_page_runs():

@@ -333,7 +333,7 @@ def test_a_comparison_does_not_mix_plans_of_two_versions(compared, tmp_path):
     dataclasses.replace(plan, sparsity=1.01 * plan.sparsity).save(copy / "unified" / "plan.json")
     before = contents(copy)
     done = run("compare", "--resume", copy)
-    assert_refused(done, "plan.json", "must be what this version plans", "new folder")
+    assert_refused(done, "plan.json", "must be the plan of this version", "new folder")
     assert contents(copy) == before
 
 
@@ -547,13 +547,13 @@ def test_a_partition_by_writers_needs_data_with_writers(mnist, tmp_path):
 def test_what_a_resumed_run_would_ignore_is_refused(tmp_path, command, option, value):
     result = CliRunner().invoke(app, [command, "--resume", str(tmp_path), option, value])
     assert result.exit_code == 2
-    assert f"got {option} beside it" in result.stderr
+    assert f"cannot be combined with {option}" in result.stderr
 
 
 def test_a_plan_and_a_scheme_are_one_too_many(tmp_path):
     result = CliRunner().invoke(app, ["train", "--plan", "p.json", "--scheme", "dense", "--out", str(tmp_path / "o")])
     assert result.exit_code == 2
-    assert "got --scheme beside it" in result.stderr
+    assert "cannot be combined with --scheme" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["plan.json", "scenario.toml", "settings.json", "mine.txt"])
@@ -586,7 +586,7 @@ def test_a_gpu_that_is_full_is_one_sentence(tmp_path, monkeypatch, failure):
     monkeypatch.setattr(Simulator, "start_round", full)
     done = run("train", write(tmp_path, trained_with()), "--device", "cpu", "--out", tmp_path / "out")
     assert done.exit_code == 1
-    assert done.stderr.startswith("error: the memory of the GPU does not suffice")
+    assert done.stderr.startswith("error: the GPU does not have enough free memory")
     assert done.stderr.count("\n") == 1
 
 

@@ -53,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """pydantic, which reads files, and PyTorch are slow to import: load them only for those who use them."""
+    """Load pydantic and PyTorch on first use: they are slow to import."""
     if name == "Scenario":
         from fewjoules.scenario import Scenario
 

@@ -1,4 +1,4 @@
-"""The array types that signatures speak of."""
+"""Array types for signatures."""
 
 import numpy as np
 from numpy.typing import NDArray

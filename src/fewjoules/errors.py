@@ -37,11 +37,11 @@ class DivergedError(FewJoulesError):
 
 
 class FewJoulesWarning(UserWarning):
-    """Something was adjusted; the result is still what the message says."""
+    """Something was adjusted or is slower; the message says what."""
 
 
 def require_number(name: str, value: Any, *, low: float, high: float = math.inf, above: bool = False) -> float:
-    """A finite number in [low, high], or in (low, high] with ``above``, as a float."""
+    """Return a finite number in [low, high], or in (low, high] with ``above``, as a float; refuse anything else."""
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     inside = is_number and math.isfinite(value) and (value > low if above else value >= low) and value <= high
     if not inside:
@@ -50,7 +50,7 @@ def require_number(name: str, value: Any, *, low: float, high: float = math.inf,
 
 
 def require_integer(name: str, value: Any, *, low: int, high: int) -> int:
-    """A whole number in [low, high]."""
+    """Return a whole number in [low, high]; refuse anything else."""
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_integer or not low <= value <= high:
         raise InvalidInputError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
@@ -58,7 +58,7 @@ def require_integer(name: str, value: Any, *, low: int, high: int) -> int:
 
 
 def require_array(name: str, values: ArrayLike, *, low: float = 0.0, infinite: bool = False) -> FloatArray:
-    """A number or a vector of numbers >= low, finite unless ``infinite``; the first bad entry is named."""
+    """Return a number or a vector of numbers >= low, finite unless ``infinite``; an error names the first bad entry."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

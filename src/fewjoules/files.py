@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and text files that are read with care."""
+"""Write files that appear whole or not at all, and read text files of limited size."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ MAX_TEXT_BYTES = 256 * 2**20
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[BinaryIO]:
-    """A stream whose bytes become ``target`` when the block ends well; after an error nothing is left."""
+    """Open a stream whose bytes become ``target`` when the block ends without an error; otherwise remove them."""
     partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
     try:
         with partial.open("wb") as stream:
@@ -29,7 +29,7 @@ def whole_file(target: Path) -> Iterator[BinaryIO]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and removals in a folder last through a power cut, where the system can."""
+    """Make renames and removals in a folder survive a power cut, where the system can."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -40,13 +40,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_partials(folder: Path) -> None:
-    """Remove what a kill left half written."""
+    """Remove files that a kill left half written."""
     for file in folder.glob(f".*{PARTIAL_SUFFIX}"):
         file.unlink()
 
 
 def read_text(path: str | Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Text of a UTF-8 file, or an error that names it."""
+    """Return the text of a UTF-8 file, or raise an error that names it."""
     file = Path(path)
     try:
         with file.open("rb") as stream:

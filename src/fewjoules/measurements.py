@@ -14,7 +14,7 @@ from fewjoules.files import read_text
 
 
 def read_header(path: str | Path) -> list[str]:
-    """Column names of a CSV file."""
+    """Return the column names of a CSV file."""
     return _Table.read(path).header
 
 
@@ -26,7 +26,7 @@ def read_columns(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> dict[str, FloatArray]:
-    """The named columns: finite numbers > ``above``, >= ``low`` and <= ``high``, at least one row."""
+    """Read the named columns: finite numbers > ``above``, >= ``low`` and <= ``high``, at least one row."""
     table = _Table.read(path)
     for name in columns:
         if table.header.count(name) != 1:
@@ -35,7 +35,7 @@ def read_columns(
                 f"got {','.join(table.header)!r}"
             )
     if not table.rows:
-        raise InvalidInputError(f"{path}: must have at least one row of numbers below the header, got none")
+        raise InvalidInputError(f"{path}: must have at least one row of numbers below the header")
     limits = _Limits(above, low, high)
     return {name: table.column(name, limits) for name in columns}
 
@@ -82,7 +82,7 @@ class _Table:
         return cls(path, header, rows)
 
     def column(self, name: str, limits: _Limits) -> FloatArray:
-        """The numbers of one column."""
+        """Return the numbers of one column."""
         index = self.header.index(name)
         return np.array([self._number(line, name, row[index], limits) for line, row in self.rows])
 

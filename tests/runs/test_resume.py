@@ -356,7 +356,7 @@ def test_ctrl_c_says_how_to_go_on_and_changes_no_byte(presses, program, tmp_path
     if presses == 1:
         last = program.stderr.splitlines()[-1]
         assert re.fullmatch(
-            rf"stopped after round \d+; go on with: fewjoules train --resume {re.escape(str(folder))}", last
+            rf"stopped after round \d+; resume with: fewjoules train --resume {re.escape(str(folder))}", last
         )
     assert run("train", "--resume", folder).exit_code == 0
     assert run("train", scenario, "--device", "cpu", "--out", tmp_path / "whole").exit_code == 0
@@ -368,7 +368,7 @@ def test_ctrl_c_during_a_comparison_says_how_to_go_on(program, tmp_path):
     began = {"signals": [signal.SIGINT], "appears": folder / "dense" / CHECKPOINT}
     options = ["--schemes", "dense,unified", *EVERY_ROUND]
     assert program("compare", scenario, "--out", folder, *options, **began) == 130, program.stderr
-    assert program.stderr.splitlines()[-1].endswith(f"go on with: fewjoules compare --resume {folder}")
+    assert program.stderr.splitlines()[-1].endswith(f"resume with: fewjoules compare --resume {folder}")
     assert not (folder / "comparison.json").exists()
     assert run("compare", "--resume", folder).exit_code == 0
     assert run("compare", scenario, *options, "--out", tmp_path / "whole").exit_code == 0

@@ -236,7 +236,7 @@ def spoiled(array, value):
 
 
 DATA = {
-    "no clients": ([], ["clients", "at least one", "none"]),
+    "no clients": ([], ["clients", "at least one"]),
     "no samples": ([(X[:0], Y[:0])], ["clients[0]", "at least one", "(0, 4)"]),
     "more inputs than targets": ([(X, Y), (X, Y[:2])], ["clients[1]", "(5, 4)", "(2,)"]),
     "a number as inputs": ([(3.0, Y)], ["clients[0]", "()"]),
@@ -295,7 +295,7 @@ class Pooled(nn.Module):
 
 
 def test_models_and_losses_that_do_not_fit_are_refused():
-    assert_refused(["model", "one output a sample", "(3,)"], Pooled())
+    assert_refused(["model", "one output per sample", "(3,)"], Pooled())
     assert_refused(["model", "BFloat16"], nn.Linear(4, 3, dtype=torch.bfloat16))
     assert_refused(["model", "gradient"], linear().requires_grad_(False))
     assert_refused(["model", "gradient"], nn.Identity())

@@ -103,7 +103,7 @@ def test_a_changed_network_is_not_resumed(folder, monkeypatch):
     [
         (
             "my_networks:large",
-            "model.architecture 'my_networks:large' must name a function of my_networks, got 'large'",
+            "model.architecture 'my_networks:large' must name a function of my_networks; 'large' is not one",
         ),
         ("nowhere:small", "model.architecture 'nowhere:small' must name a module that can be imported"),
     ],

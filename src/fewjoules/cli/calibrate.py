@@ -1,4 +1,4 @@
-"""``fewjoules calibrate``."""
+"""``fewjoules calibrate``: fit models to measurements."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ calibrate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Fit t
 
 @calibrate.command("gpu")
 def calibrate_gpu(
-    measurements: Annotated[str, typer.Argument(metavar="FILE.csv", help="One measured operating point a row.")],
+    measurements: Annotated[str, typer.Argument(metavar="FILE.csv", help="One measured operating point per row.")],
 ) -> None:
     """Fit the power and time of one SGD step to measurements, as a [device.gpu] table.
 
@@ -37,7 +37,7 @@ def calibrate_gpu(
 
 @calibrate.command("rounds")
 def calibrate_rounds(
-    measurements: Annotated[str, typer.Argument(metavar="FILE.csv", help="One pilot run a row.")],
+    measurements: Annotated[str, typer.Argument(metavar="FILE.csv", help="One pilot run per row.")],
     kind: Annotated[str, typer.Option(metavar="paper|power-law", help="The rounds model to fit.")] = "power-law",
     devices: Annotated[int, typer.Option(help="Devices in the pilot runs; only kind paper needs it.")] = 12,
 ) -> None:

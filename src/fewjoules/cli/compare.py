@@ -1,4 +1,4 @@
-"""``fewjoules compare``: the main job."""
+"""``fewjoules compare``: train several schemes and compare their joules."""
 
 import contextlib
 import functools
@@ -31,7 +31,7 @@ def compare(
     ] = None,
     schemes: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="NAMES", help=f"Which to train, with commas between. Default: {','.join(SCHEMES)}."),
+        typer.Option(metavar="NAMES", help=f"Schemes to train, separated by commas. Default: {','.join(SCHEMES)}."),
     ] = None,
     out: Annotated[
         Optional[str],  # noqa: UP045
@@ -39,7 +39,7 @@ def compare(
     ] = None,
     resume: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="DIR", help="Go on with the comparison in this folder."),
+        typer.Option(metavar="DIR", help="Resume the comparison in this folder."),
     ] = None,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
@@ -47,10 +47,10 @@ def compare(
     plots: options.Plots = None,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
-    """Train every scheme to the same accuracy and show what it cost in joules.
+    """Train every scheme to the same accuracy and show the joules each took.
 
-    All schemes start from the same weights, data and devices. The table ranks them by the joules they took to the
-    target accuracy; a scheme that did not get there in its rounds is marked. page.html shows accuracy and error
+    All schemes start from the same weights, data and devices. The table ranks them by the joules they took to reach the
+    target accuracy; a scheme that did not reach it in its rounds is marked. page.html shows accuracy and error
     against rounds and joules, the joules of each device, and how well the plans predicted them.
 
     Examples:
@@ -72,7 +72,7 @@ def compare(
             if out is not None or schemes is not None:
                 other = "--out" if out is not None else "--schemes"
                 raise InvalidInputError(
-                    f"--resume goes on in its own folder with its own schemes, got {other} beside it"
+                    f"--resume keeps its folder and its schemes and cannot be combined with {other}"
                 )
             folder = Path(resume)
             settings = stored_settings(folder, "compare")
@@ -122,7 +122,7 @@ def _require_schemes(text: str) -> list[str]:
 def _train(
     task: "ScenarioTask", plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]
 ) -> bool:
-    """Train one scheme in a folder of its own, unless it is finished; False if it diverged."""
+    """Train one scheme in its own folder, unless it is finished; return False if it diverged."""
     from fewjoules.runs.folder import clean_up, is_finished
 
     own = folder / plan.scheme
@@ -146,7 +146,7 @@ def _train(
 
 
 def _require_same_plan(folder: Path, plan: Plan) -> None:
-    """One comparison must not mix plans of two versions of the planner."""
+    """Refuse a finished run whose plan differs: one comparison must not mix versions of the planner."""
     from fewjoules.runs.folder import is_finished
 
     if not is_finished(folder):
@@ -155,7 +155,7 @@ def _require_same_plan(folder: Path, plan: Plan) -> None:
     stored = Plan.load(file)
     if stored.local_steps != plan.local_steps or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
         raise InvalidInputError(
-            f"{file}: must be what this version plans, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "
+            f"{file}: must be the plan of this version, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "
             f"the first device, got {stored.local_steps} and {stored.sparsity[0]:.6g}; compare in a new folder"
         )
 

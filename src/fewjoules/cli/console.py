@@ -1,4 +1,4 @@
-"""What all commands share: how they fail, warn and print."""
+"""How all commands report errors, warn and print."""
 
 import contextlib
 import sys
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 _GPU_MEMORY = (
-    "the memory of the GPU does not suffice for this model, batch and number of clients beside what else runs there; "
-    "free some of it, use smaller batches, fewer --processes or --device cpu"
+    "the GPU does not have enough free memory for this model, batch and number of clients; free some of it, use "
+    "smaller batches, fewer --processes or --device cpu"
 )
 
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """One sentence on stderr: exit code 2 for whatever FewJoules refuses, 1 for a failed run; warnings likewise."""
+    """Print errors and warnings as one sentence on stderr; exit with code 2 for refused input, 1 for a failed run."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", FewJoulesWarning)
         warnings.showwarning = lambda message, *_args, **_kw: typer.echo(f"warning: {message}", err=True)
@@ -41,16 +41,16 @@ def plain_errors() -> Iterator[None]:
 
 
 def _is_short_of_gpu_memory(error: RuntimeError) -> bool:
-    torch = sys.modules.get("torch")  # which most commands do not need
+    torch = sys.modules.get("torch")  # most commands do not import it
     if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
         return True
-    # where not even the runtime's own share is left, torch has no class of its own for it
+    # torch has no class of its own for the case that even the CUDA runtime cannot get memory
     return any(sign in str(error) for sign in ("CUDA error: out of memory", "_STATUS_ALLOC_FAILED"))
 
 
 @contextlib.contextmanager
 def named(file: str) -> Iterator[None]:
-    """Errors within name the file whose contents caused them."""
+    """Put the name of the file in front of errors that its contents cause."""
     try:
         yield
     except InvalidInputError as error:
@@ -58,7 +58,7 @@ def named(file: str) -> Iterator[None]:
 
 
 def console() -> "Console":
-    """Where tables go: as wide as the terminal, or 120 characters into a file."""
+    """Return the console for tables, as wide as the terminal, or 120 characters wide for a file."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 120, highlight=False)

@@ -20,12 +20,12 @@ Plots = Annotated[
 
 
 def absolute(data_dir: str | None) -> str | None:
-    """A folder that a resumed run finds from anywhere."""
+    """Return the absolute path of a folder, so that a resumed run finds it from anywhere."""
     return None if data_dir is None else str(Path(data_dir).resolve())
 
 
 def stored_device(device: str, settings: dict[str, Any]) -> str:
-    """The kind of device that the run began on, unless another is asked for."""
+    """Return the device that the run began on, unless another one is asked for."""
     return str(settings["device"]) if device == "auto" else device
 
 

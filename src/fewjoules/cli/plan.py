@@ -1,4 +1,4 @@
-"""``fewjoules plan``."""
+"""``fewjoules plan``: plan sparsity and local steps."""
 
 import warnings
 from typing import Annotated, Optional, cast
@@ -34,8 +34,8 @@ def plan(
     """Plan sparsity and local steps for least energy, with a proof.
 
     For each device the plan says how sparse its updates should be (delta: one entry in delta is sent), and for all
-    how many local steps H to take between synchronisations. It splits the predicted joules into radio and
-    compute, and states how far any other plan could at most be below it (the proved gap).
+    devices how many local steps H to take between synchronisations. It splits the predicted joules into radio and
+    compute, and states by how much another plan could at most improve on it (the proved gap).
 
     Examples:
 
@@ -75,7 +75,7 @@ def plan(
 
 
 def plans_of(problem: ControlProblem, names: list[str], solver: Solver) -> list[Plan]:
-    """Plans of the schemes; of several, those that cannot meet the constraints are left out with a warning."""
+    """Return the plans of the schemes; if there are several, infeasible ones are skipped with a warning."""
     plans: list[Plan] = []
     for name in names:
         try:

@@ -29,7 +29,7 @@ class CommandGroup(TyperGroup):
         return [*own, *sorted(installed().keys() - set(own))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, or None if there is none; a plug-in that fails to load is skipped with a warning."""
+        """Return a command, or None if it is unknown; a plug-in that fails to load is skipped with a warning."""
         own = super().get_command(ctx, cmd_name)
         plugins = installed() if own is None else {}
         if cmd_name not in plugins:
@@ -41,7 +41,7 @@ class CommandGroup(TyperGroup):
             return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that was called; a plug-in that is missing or fails to load ends the program with code 2."""
+        """Return the command that was called; if its plug-in is missing or fails to load, exit with code 2."""
         if super().get_command(ctx, args[0]) is None:
             with plain_errors():
                 _require(args[0])
@@ -54,7 +54,7 @@ def installed() -> Mapping[str, EntryPoint]:
 
 
 def load(entry: EntryPoint) -> Any:
-    """The command of a plug-in."""
+    """Load the command of a plug-in."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     try:
         app.command(entry.name)(entry.load())

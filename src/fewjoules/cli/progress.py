@@ -1,4 +1,4 @@
-"""How a run tells where it is, and how it is asked to stop."""
+"""Show the progress of a run, and stop it on Ctrl-C."""
 
 import contextlib
 import signal
@@ -16,7 +16,7 @@ _LINE_SECONDS = 10.0
 
 
 def download_line() -> Callable[[int, int | None], None]:
-    """Tells of a download once a second."""
+    """Return a function that prints the progress of a download once a second."""
     last = [0.0]
 
     def show(done: int, total: int | None) -> None:
@@ -30,7 +30,7 @@ def download_line() -> Callable[[int, int | None], None]:
 
 @contextlib.contextmanager
 def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks the run to stop after its round and save; a second one ends it at once."""
+    """Stop the run after its round and save on the first Ctrl-C; end it at once on the second."""
     asked = [False]
 
     def handle(_signal: int, _frame: object) -> None:
@@ -48,7 +48,7 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
 
 @contextlib.contextmanager
 def progress_of(name: str, rounds: int, target: float | None) -> Iterator[Callable[["Report"], None]]:
-    """A live line on a terminal; elsewhere one line every ten seconds."""
+    """Show progress as a live line on a terminal, elsewhere as one line every ten seconds."""
     if sys.stderr.isatty():
         with _live(name, rounds, target) as update:
             yield update
@@ -79,7 +79,7 @@ def _live(name: str, rounds: int, target: float | None) -> Iterator[Callable[["R
 
 
 def describe(report: "Report", rounds: int, target: float | None) -> str:
-    """Round, accuracy, loss, joules and bits in one line."""
+    """Return round, accuracy, loss, joules and bits in one line."""
     totals = report.totals
     accuracy = "" if report.test_accuracy != report.test_accuracy else f", accuracy {report.test_accuracy:.2%}"
     aim = f" (target {target:.2%})" if target is not None and accuracy else ""

@@ -1,4 +1,4 @@
-"""What ``train`` and ``compare`` share: preparing a task, training a plan in a folder, and saving figures."""
+"""Steps shared by ``train`` and ``compare``: prepare a task, train a plan in a folder, save figures."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def read_scenario(path: str | None) -> Scenario:
-    """The file, or the embedded scenario."""
+    """Read a scenario file, or the embedded scenario."""
     return Scenario.embedded() if path is None else Scenario.from_toml(path)
 
 
 def prepare_task(scenario: Scenario, device: str, data_dir: str | None) -> "ScenarioTask":
-    """Data and model on the training device, with the progress of a download."""
+    """Prepare data and model on the training device, and show the progress of a download."""
     from fewjoules.runs.device import choose_device
     from fewjoules.runs.task import prepare
 
@@ -40,7 +40,7 @@ def carry_out(
     begin: Callable[[], None] | None = None,
     tensorboard: bool = False,
 ) -> None:
-    """Run with progress; if interrupted, say how to go on and leave with exit code 130."""
+    """Train a plan and show progress; if interrupted, say how to resume and exit with code 130."""
     from fewjoules.runs.folder import RunSettings, run_in_folder
     from fewjoules.runs.task import options_for
 
@@ -61,12 +61,12 @@ def carry_out(
         )
         summary = run_in_folder(task, plan, folder, settings, resume=resume)
     if summary["stop_reason"] == "interrupted":
-        typer.echo(f"stopped after round {summary['rounds']}; go on with: {again}", err=True)
+        typer.echo(f"stopped after round {summary['rounds']}; resume with: {again}", err=True)
         raise typer.Exit(130)
 
 
 def save_plots(runs: "Sequence[RunResults]", folder: Path, plots: str | None) -> None:
-    """The figures as files, if a format was asked for."""
+    """Save the figures as files, if a format was asked for."""
     if plots is not None:
         from fewjoules.reports.run_plots import save_plots
 

@@ -1,4 +1,4 @@
-"""``fewjoules train``."""
+"""``fewjoules train``: train one plan."""
 
 import contextlib
 from pathlib import Path
@@ -33,7 +33,7 @@ def train(
     ] = None,
     resume: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="DIR", help="Go on with the run in this folder, bit for bit as if it had not stopped."),
+        typer.Option(metavar="DIR", help="Resume the run in this folder, bit for bit as if it had not stopped."),
     ] = None,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
@@ -45,7 +45,7 @@ def train(
 
     The run stops at the target accuracy, the number of rounds, or the energy or time budget of [training], whichever
     comes first. Its folder then holds the scenario, the plan, the ledger and metrics (Parquet), the model (safetensors)
-    and page.html, which works offline. A run that was stopped or killed goes on with --resume.
+    and page.html, which works offline. --resume continues a run that was stopped or killed.
 
     Examples:
 
@@ -105,15 +105,15 @@ def train(
 
 
 def _require_choices(scheme: str | None, plan: str | None, out: str | None, resume: str | None) -> None:
-    """Refuse options before anything is read or written."""
+    """Refuse options that contradict each other, before anything is read or written."""
     if scheme is not None and scheme not in SCHEMES:
         raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
     given = {"--out": out, "--plan": plan, "--scheme": scheme}
     named = [name for name, value in given.items() if value is not None]
     if resume is not None and named:
-        raise InvalidInputError(f"--resume goes on in its own folder with its own plan, got {named[0]} beside it")
+        raise InvalidInputError(f"--resume keeps its folder and its plan and cannot be combined with {named[0]}")
     if plan is not None and scheme is not None:
-        raise InvalidInputError("--plan is trained as it is, got --scheme beside it")
+        raise InvalidInputError("--plan is trained as it is and cannot be combined with --scheme")
 
 
 def _report(folder: Path, title: str, plots: str | None) -> None:

@@ -12,7 +12,7 @@ __all__ = ["SparseUpdate", "decode", "encode", "encoded_size", "mean_of_updates"
 
 
 def __getattr__(name: str) -> Any:
-    """The coder is compiled by numba, which is slow to import: load it only for those who code."""
+    """Load the coder on first use: it is compiled by numba, which is slow to import."""
     if name == "mean_of_updates":
         from fewjoules.codec import aggregate
 

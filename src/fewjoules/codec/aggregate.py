@@ -1,7 +1,7 @@
-"""The server's side: the weighted mean of many sparse updates, without a dense vector for each.
+"""The weighted mean of many sparse updates, without a dense vector for each.
 
-Positions are in order, so all updates can be walked tile by tile: a tile of the mean stays in the second-level cache
-while every update adds what falls into it. Sums are float64, in the order of the updates.
+Positions are sorted, so the mean is computed tile by tile: a tile stays in the second-level cache while every update
+adds its entries to it. Sums are float64, in the order of the updates.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ _TILE = 1 << 16  # float64 sums of 512 KiB
 
 
 def mean_of_updates(updates: Sequence[SparseUpdate], *, weights: ArrayLike | None = None) -> NDArray[np.float32]:
-    """The sum of weight times update over the sum of weights, dense; equal weights by default."""
+    """Return the weighted mean of the updates as a dense vector; weights are equal by default."""
     if not updates:
-        raise InvalidInputError("updates must have at least one entry, got none")
+        raise InvalidInputError("updates must have at least one entry")
     size = updates[0].size
     for i, update in enumerate(updates):
         if update.size != size:
@@ -53,7 +53,7 @@ def mean_of_updates(updates: Sequence[SparseUpdate], *, weights: ArrayLike | Non
 
 @intrinsic
 def _pointer(context, address):
-    """An address as a pointer, so that arrays of arrays need no copy."""
+    """Turn an address into a pointer, so that arrays of arrays need no copy."""
 
     def generate(_context, builder, _signature, arguments):
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
@@ -63,7 +63,7 @@ def _pointer(context, address):
 
 @numba.njit(cache=True, nogil=True)
 def _aggregate(position_addresses, value_addresses, counts, shares, first, mean):
-    """The part of the mean that starts at position ``first``."""
+    """Compute the part of the mean that starts at position ``first``."""
     done = np.zeros(counts.size, dtype=np.int64)
     sums = np.empty(_TILE, dtype=np.float64)
     for update in range(counts.size):

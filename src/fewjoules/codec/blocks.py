@@ -1,7 +1,7 @@
-"""Which runs of gaps share a law: the cheapest dyadic partition, found from the bottom of a binary tree up.
+"""Decide which runs of gaps share a law: the cheapest dyadic partition, found bottom-up in a binary tree.
 
-The sizes are estimated by additions, multiplications and divisions alone, which every processor rounds alike: an
-encoder must write the same bytes everywhere.
+Sizes are estimated with additions, multiplications and divisions only, which every processor rounds alike, so that an
+encoder writes the same bytes everywhere.
 """
 
 import math
@@ -9,13 +9,13 @@ import math
 import numba
 import numpy as np
 
-_ESCAPE = 255  # high parts from here on escape
+_ESCAPE = 255  # high parts of at least this are escaped
 _LENGTHS = 49  # binary digits of a gap, and one more than the largest shift
 
 
 @numba.njit(cache=True, nogil=True)
 def _xlog2x(x):
-    """x log2 x for x >= 0, from the series of the inverse hyperbolic tangent."""
+    """Return x log2 x for x >= 0, by the series of the inverse hyperbolic tangent."""
     if x <= 1.0:
         return 0.0
     mantissa, exponent = math.frexp(x)
@@ -30,17 +30,17 @@ def _xlog2x(x):
 
 @numba.njit(cache=True, nogil=True)
 def _geometric_bits(count, total):
-    """Ideal size of ``count`` gaps that add to ``total`` under the best geometric law."""
+    """Return the ideal bits of ``count`` gaps that sum to ``total`` under the best geometric law."""
     return _xlog2x(count + total) - _xlog2x(count) - _xlog2x(total)
 
 
 @numba.njit(cache=True, nogil=True)
 def best_levels(gaps, group, block_bits):
-    """Levels of the blocks in order: a block of level l has ``group`` * 2^l gaps, the last one perhaps fewer."""
+    """Return the levels of the best blocks: a block of level l has ``group`` * 2^l gaps, the last one maybe fewer."""
     groups = (gaps.size + group - 1) // group
     counts, sums, costs = np.empty(2 * groups + 64), np.empty(2 * groups + 64), np.empty(2 * groups + 64)
     joined = np.ones(2 * groups + 64, dtype=np.bool_)
-    starts = np.zeros(64, dtype=np.int64)  # of each level of the tree within these arrays
+    starts = np.zeros(64, dtype=np.int64)  # start of each level of the tree in these arrays
     for i in range(groups):
         members = gaps[i * group : (i + 1) * group]
         total = np.int64(0)
@@ -68,7 +68,7 @@ def best_levels(gaps, group, block_bits):
 
 @numba.njit(cache=True, nogil=True)
 def _leaves(joined, starts, top, groups):
-    """Walk down from the root: a joined node is a block, another one is split."""
+    """Return the levels of the blocks: from the root down, a joined node is a block and any other is split."""
     levels = np.empty(groups, dtype=np.uint8)
     found, first = 0, np.int64(0)
     while first < groups:
@@ -83,9 +83,9 @@ def _leaves(joined, starts, top, groups):
 
 @numba.njit(cache=True, nogil=True)
 def best_laws(gaps, starts, block_bits):
-    """Shift and mean (in 64ths) of each block, and the estimated bits of all blocks.
+    """Return shift and mean (in 64ths) of each block, and the estimated bits of all blocks.
 
-    Far gaps may escape at 68 bits each, which lets the law fit the near ones where entries come in clusters.
+    Far gaps may be escaped at 68 bits each, so that the law can fit the near ones where entries are clustered.
     """
     shifts = np.empty(starts.size - 1, dtype=np.uint8)
     means = np.empty(starts.size - 1, dtype=np.uint16)
@@ -108,7 +108,7 @@ def best_laws(gaps, starts, block_bits):
 
 @numba.njit(cache=True, nogil=True)
 def _by_length(gaps):
-    """How many gaps have each number of binary digits, and their sums."""
+    """Return the count and the sum of the gaps with each number of binary digits."""
     counts, sums = np.zeros(_LENGTHS, dtype=np.int64), np.zeros(_LENGTHS, dtype=np.int64)
     for i in range(gaps.size):
         gap, length = gaps[i], 0
@@ -116,7 +116,7 @@ def _by_length(gaps):
             if gap >> digits:
                 gap >>= digits
                 length += digits
-        length += gap  # what is left is the leading digit, or a gap of 0
+        length += gap  # the rest is the leading digit, or a gap of 0
         counts[length] += 1
         sums[length] += gaps[i]
     return counts, sums
@@ -124,7 +124,7 @@ def _by_length(gaps):
 
 @numba.njit(cache=True, nogil=True)
 def _best_shift(counts, sums):
-    """The shift of least estimated bits; gaps of more than shift + 7 digits count as escapes, the rest as geometric."""
+    """Return the shift of least estimated bits; gaps with more than shift + 7 digits count as escapes."""
     total = np.sum(counts)
     chosen, best = 0, np.inf
     near, near_sum = np.int64(0), np.int64(0)

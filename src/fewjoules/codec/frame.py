@@ -32,10 +32,10 @@ def encode(
     rng: np.random.Generator | None = None,
     allow_nan: bool = False,
 ) -> bytes:
-    """The update as a message; float32 keeps every bit, the other kinds round.
+    """Encode an update as a message; float32 keeps every bit, the other kinds round.
 
-    ``decode`` of the message tells what the receiver sees; the difference belongs into the error memory. Kind "qsgd"
-    rounds at random to ``levels`` levels and needs ``rng``. NaN is refused unless ``allow_nan``.
+    ``decode`` gives the update as the receiver sees it; add the difference to the residual. Kind "qsgd" rounds at
+    random to ``levels`` levels and needs ``rng``. NaN is refused unless ``allow_nan``.
     """
     kind = kind_named(values)
     if not allow_nan and np.isnan(update.values).any():
@@ -54,7 +54,7 @@ def encode(
 
 
 def decode(payload: bytes | bytearray | memoryview, *, max_size: int = DEFAULT_MAX_SIZE) -> SparseUpdate:
-    """The update of a message of at most ``max_size`` entries, or ``CorruptPayloadError``."""
+    """Decode a message for a vector of at most ``max_size`` entries, or raise ``CorruptPayloadError``."""
     data = memoryview(payload).cast("B")
     if len(data) < FRAME_BYTES or bytes(data[: len(MAGIC)]) != MAGIC:
         raise CorruptPayloadError(
@@ -72,7 +72,7 @@ def decode(payload: bytes | bytearray | memoryview, *, max_size: int = DEFAULT_M
 def encoded_size(
     update: SparseUpdate, *, values: str = "float32", levels: int = 15, rng: np.random.Generator | None = None
 ) -> int:
-    """Bytes that ``encode`` would write, without writing them: exact for few entries, else within 0.1 % or 4 bytes."""
+    """Return the bytes that ``encode`` would write: exact for few entries, else within 0.1 % or 4 bytes."""
     kind = kind_named(values)
     if values == "float32":
         counts = np.array([update.count])
@@ -83,7 +83,7 @@ def encoded_size(
 
 
 def _encode_positions(positions: IntArray, size: int) -> tuple[int, bytes]:
-    """The smallest of the ways to write positions."""
+    """Write the positions in the smallest of the possible ways; return the way and the bytes."""
     if positions.size in (0, size):
         return pos.ALL, b""
     coder, listed = pos.GAPS, positions
@@ -99,7 +99,7 @@ def _encode_positions(positions: IntArray, size: int) -> tuple[int, bytes]:
 
 
 def _encode_values(parts: SplitValues) -> tuple[bool, list[bytes]]:
-    """Whether the modelled bytes are coded, as they are if that is smaller; and all parts as they are written."""
+    """Write the values; return whether the modelled bytes are coded (if that is smaller) and all parts."""
     raw = parts.symbols.tobytes()
     if not raw:
         return False, [parts.side]
@@ -124,7 +124,7 @@ def _decode_body(reader: Reader, max_size: int) -> SparseUpdate:
 
 
 def _both(first: Callable[[], First], second: Callable[[], Second], entries: int) -> tuple[First, Second]:
-    """Both results; for many entries computed at the same time."""
+    """Return both results, computed at the same time if there are many entries."""
     if entries < _PARALLEL_FROM:
         return first(), second()
     pending = threads().submit(second)
@@ -132,7 +132,7 @@ def _both(first: Callable[[], First], second: Callable[[], Second], entries: int
 
 
 def _read_positions(reader: Reader, coder: int, size: int, count: int) -> Callable[[], IntArray]:
-    """Take what belongs to the positions; the result decodes it."""
+    """Read the bytes of the positions; return a function that decodes them."""
     if coder == pos.ALL:
         if count not in (0, size):
             raise CorruptPayloadError(f"a payload without positions must have 0 or {size} entries, got {count}")
@@ -150,7 +150,7 @@ def _read_positions(reader: Reader, coder: int, size: int, count: int) -> Callab
 
 
 def _read_values(reader: Reader, coded: bool, count: int) -> Callable[[], sym.Bytes]:
-    """Take what belongs to the modelled bytes; the result decodes it."""
+    """Read the modelled bytes of the values; return a function that decodes them."""
     if not coded:
         raw = reader.take(count, "the values")
         return lambda: np.frombuffer(raw, dtype=np.uint8)

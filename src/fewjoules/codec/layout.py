@@ -1,4 +1,4 @@
-"""The layout of a message: what its header says, and which bytes surround its positions and values."""
+"""The layout of a message: its header and checksum, which surround positions and values."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ _KIND_MASK, _CODER_SHIFT, _CODER_MASK, _CODED_FLAG, _UNUSED_FLAG = 0x0F, 4, 0x03
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Entries of the vector, entries sent, and how: kind of values, coder of positions, modelled bytes coded or not."""
+    """Size of the vector, entries sent, kind of values, coder of positions, and whether modelled bytes are coded."""
 
     size: int
     count: int
@@ -24,13 +24,13 @@ class Header:
     coded: bool
 
     def to_bytes(self) -> bytes:
-        """The start of a message."""
+        """Return the first bytes of a message."""
         flags = self.kind.code | self.coder << _CODER_SHIFT | (_CODED_FLAG if self.coded else 0)
         return MAGIC + bytes([self.kind.wire_version, flags]) + varint(self.size) + varint(self.count)
 
     @classmethod
     def read(cls, reader: Reader, max_size: int) -> "Header":
-        """The inverse, for vectors of at most ``max_size`` entries."""
+        """Read a header; refuse vectors of more than ``max_size`` entries."""
         *_, version, flags = reader.take(len(MAGIC) + 2, "the header")
         kind = BY_CODE.get(flags & _KIND_MASK)
         if kind is None or flags & _UNUSED_FLAG:

@@ -1,8 +1,8 @@
 """Positions on the wire: gaps under geometric laws fitted block by block, or a bitmap, or nothing at all.
 
-The gap before an entry is coded as ``gap >> shift`` under a geometric law and ``shift`` plain bits. Blocks of
-32 * 2^level entries each have their own shift and mean, three bytes, so that dense layers and sparse ones are both
-coded well. If more than half of all positions are kept, the missing ones are coded instead.
+The gap before an entry is coded as ``gap >> shift`` under a geometric law and ``shift`` plain bits. Each
+block of 32 * 2^level entries has its own shift and mean, in three bytes, so that dense and sparse layers are both coded
+well. If more than half of all positions are kept, the missing ones are coded instead.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Blocks:
     means: NDArray[np.uint16]
 
     def to_bytes(self) -> bytes:
-        """Three bytes a block: level, then shift and mean as 6 + 10 bits."""
+        """Write three bytes per block: level, then shift and mean as 6 + 10 bits."""
         packed = np.empty((self.levels.size, BLOCK_BYTES), dtype=np.uint8)
         packed[:, 0] = self.levels
         packed[:, 1:] = (self.shifts.astype("<u2") << 10 | self.means).astype("<u2").view(np.uint8).reshape(-1, 2)
@@ -40,12 +40,12 @@ class Blocks:
 
 
 def gaps_of(positions: IntArray) -> IntArray:
-    """Entries skipped before each position."""
+    """Return the number of entries skipped before each position."""
     return np.diff(positions, prepend=-1) - 1
 
 
 def fit_blocks(gaps: IntArray) -> Blocks:
-    """Dyadic blocks of least estimated size, each with its best law; or one block for all where that is smaller."""
+    """Find dyadic blocks of least estimated size, each with its best law, or one block for all if that is smaller."""
     parted, parted_bits = _with_laws(gaps, best_levels(gaps, GROUP, _BLOCK_BITS))
     if parted.levels.size == 1:
         return parted
@@ -61,13 +61,13 @@ def _with_laws(gaps: IntArray, levels: NDArray[np.uint8]) -> tuple[Blocks, float
 
 
 def block_starts(levels: NDArray[np.uint8], entries: int) -> IntArray:
-    """First entry of each block, and the number of entries; blocks cover them all, the last one perhaps in part."""
+    """Return the first entry of each block, then the number of entries; the last block may be cut short."""
     ends = np.cumsum(np.int64(GROUP) << levels.astype(np.int64))
     return np.concatenate([[0], np.minimum(ends, entries)])
 
 
 def parse_blocks(data: memoryview, entries: int) -> tuple[Blocks, int]:
-    """Blocks that cover the entries, and the bytes they took."""
+    """Read the blocks that cover the entries; return them and their size in bytes."""
     most = min(len(data) // BLOCK_BYTES, -(-entries // GROUP))
     packed = np.frombuffer(data, dtype=np.uint8, count=most * BLOCK_BYTES).reshape(-1, BLOCK_BYTES)
     levels = np.minimum(packed[:, 0], MAX_LEVEL)
@@ -83,14 +83,14 @@ def parse_blocks(data: memoryview, entries: int) -> tuple[Blocks, int]:
 
 
 def encode_gaps(gaps: IntArray, blocks: Blocks) -> bytes:
-    """The coded stream of the gaps."""
+    """Return the coded stream of the gaps."""
     words = np.empty(gaps.size * 4 + 4, dtype=np.uint32)
     state, used = rans.encode_gaps(gaps, blocks.starts, blocks.shifts, blocks.means, words)
     return rans.to_bytes(state, words, used)
 
 
 def decode_gaps(stream: memoryview, blocks: Blocks, size: int) -> IntArray:
-    """The positions whose gaps were coded."""
+    """Decode a stream of gaps to positions."""
     state, words = rans.from_bytes(stream)
     positions = np.empty(int(blocks.starts[-1]), dtype=np.int64)
     if not rans.decode_gaps(state, words, blocks.starts, blocks.shifts, blocks.means, size, positions):
@@ -99,21 +99,21 @@ def decode_gaps(stream: memoryview, blocks: Blocks, size: int) -> IntArray:
 
 
 def complement(positions: IntArray, size: int) -> IntArray:
-    """The positions that are not among the given ones."""
+    """Return all positions below ``size`` that are not among the given ones."""
     missing = np.ones(size, dtype=bool)
     missing[positions] = False
     return np.flatnonzero(missing)
 
 
 def to_bitmap(positions: IntArray, size: int) -> bytes:
-    """One bit a position, lowest bit first."""
+    """Write one bit per position, lowest bit first."""
     kept = np.zeros(size, dtype=np.uint8)
     kept[positions] = 1
     return np.packbits(kept, bitorder="little").tobytes()
 
 
 def from_bitmap(data: memoryview, size: int, count: int) -> IntArray:
-    """The positions whose bits are set, of which there must be ``count``."""
+    """Read the positions whose bits are set; there must be ``count`` of them."""
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
     if bits[size:].any() or int(np.count_nonzero(bits)) != count:
         raise CorruptPayloadError(f"the bitmap must have {count} bits set below {size}")

@@ -19,7 +19,7 @@ MASK = np.uint64(0xFFFFFFFF)
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
 
-GAP_SYMBOLS = 256  # the last one escapes
+GAP_SYMBOLS = 256  # the last one is an escape
 GAP_BITS = np.uint64(20)
 GAP_SCALE = np.uint64(1 << 20)
 ESCAPE_BITS = np.uint64(24)
@@ -37,7 +37,7 @@ Words = NDArray[np.uint32]
 
 @numba.njit(cache=True, error_model="numpy", inline="always")
 def _push(state, words, used, start, frequency, bits):
-    """Put a symbol of ``frequency`` / 2^``bits`` onto the state; returns the state and the words used."""
+    """Push a symbol of ``frequency`` / 2^``bits`` onto the state; return the state and the words used."""
     if state >= ((LOWEST >> bits) << WORD) * frequency:
         words[used] = np.uint32(state & MASK)
         used += 1
@@ -48,7 +48,7 @@ def _push(state, words, used, start, frequency, bits):
 
 @numba.njit(cache=True, error_model="numpy", inline="always")
 def _refill(state, words, used):
-    """Take the next word when the state has run low; a stream that ends too early reads zeros and fails its check."""
+    """Read the next word when the state is low; a stream that ends too early reads zeros and fails its check."""
     if state < LOWEST:
         word = words[used] if used < words.size else np.uint32(0)
         state = (state << WORD) | np.uint64(word)
@@ -58,9 +58,10 @@ def _refill(state, words, used):
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)
 def geometric_table(mean, cumulative):
-    """Cumulative frequencies of a geometric law of mean ``mean`` / 64 over 256 symbols, in integers only.
+    """Fill in cumulative frequencies of a geometric law of mean ``mean`` / 64 over 256 symbols, in integers only.
 
-    Each symbol keeps at least 1; the rest is divided like a geometric law: the first takes 64 / (mean + 64) of it, ...
+    Each symbol gets at least 1. Of the rest, the first symbol takes the share 64 / (mean + 64), the second the same
+    share of what remains, and so on.
     """
     rest = GAP_SCALE - np.uint64(GAP_SYMBOLS)
     unit, whole = np.uint64(MEAN_UNIT), np.uint64(mean) + np.uint64(MEAN_UNIT)
@@ -77,7 +78,7 @@ def geometric_table(mean, cumulative):
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)
 def _first_symbols(cumulative, guess):
-    """For each value of a slot's leading bits, the symbol at which to start looking."""
+    """Fill in, for each value of a slot's leading bits, the symbol at which the search starts."""
     symbol = 0
     for i in range(GUESSES):
         while np.uint64(cumulative[symbol + 1]) <= np.uint64(i) << GUESS_SHIFT:
@@ -87,7 +88,7 @@ def _first_symbols(cumulative, guess):
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)
 def encode_gaps(gaps, starts, shifts, means, words):
-    """Gaps in blocks [starts[b], starts[b + 1]) into ``words``, last first; returns (state, words used)."""
+    """Encode gaps in blocks [starts[b], starts[b + 1]) into ``words``, last first; return (state, words used)."""
     state, used = LOWEST, 0
     cumulative = np.empty(GAP_SYMBOLS + 1, dtype=np.uint32)
     for block in range(shifts.size - 1, -1, -1):
@@ -116,7 +117,7 @@ def encode_gaps(gaps, starts, shifts, means, words):
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)
 def decode_gaps(state, words, starts, shifts, means, limit, positions):
-    """The inverse: strictly increasing positions below ``limit``; returns False for a stream that no encoder wrote."""
+    """Decode gaps to increasing positions below ``limit``; return False for a stream that no encoder wrote."""
     used, last = 0, np.int64(-1)
     cumulative = np.empty(GAP_SYMBOLS + 1, dtype=np.uint32)
     guess = np.empty(GUESSES, dtype=np.uint8)
@@ -161,7 +162,7 @@ def decode_gaps(state, words, starts, shifts, means, limit, positions):
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)
 def encode_symbols(symbols, cumulative, words):
-    """Bytes under the frequencies of ``cumulative`` (257 entries, 2^12 in all); returns (state, words used)."""
+    """Encode bytes under the frequencies of ``cumulative`` (257 entries up to 2^12); return (state, words used)."""
     state, used = LOWEST, 0
     for i in range(symbols.size - 1, -1, -1):
         start = np.uint64(cumulative[symbols[i]])
@@ -172,7 +173,7 @@ def encode_symbols(symbols, cumulative, words):
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)
 def decode_symbols(state, words, cumulative, symbols):
-    """The inverse; returns False for a stream that no encoder wrote."""
+    """Decode bytes; return False for a stream that no encoder wrote."""
     lookup = np.empty(VALUE_SCALE, dtype=np.uint8)
     for symbol in range(VALUE_SYMBOLS):
         lookup[cumulative[symbol] : cumulative[symbol + 1]] = symbol
@@ -188,14 +189,14 @@ def decode_symbols(state, words, cumulative, symbols):
 
 
 def to_bytes(state: Any, words: Words, used: int) -> bytes:
-    """A stream: the state in 5 to 8 bytes, so that the length modulo 4 tells how many, then the words."""
+    """Write a stream: the state in 5 to 8 bytes, a number that the length modulo 4 reveals, then the words."""
     value = int(state)
     size = max(5, (value.bit_length() + 7) // 8)
     return value.to_bytes(size, "little") + words[:used][::-1].astype("<u4").tobytes()
 
 
 def from_bytes(stream: bytes | memoryview) -> tuple[np.uint64, Words]:
-    """State and words of a stream."""
+    """Read state and words of a stream."""
     size = 5 + (len(stream) - 5) % 4
     if len(stream) < size:
         raise CorruptPayloadError(f"a coded stream must have at least 5 bytes, got {len(stream)}")
@@ -207,7 +208,7 @@ def from_bytes(stream: bytes | memoryview) -> tuple[np.uint64, Words]:
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)
 def estimate_gaps(gaps, starts, shifts, means):
-    """Bits that ``encode_gaps`` will take, from the frequencies of its symbols."""
+    """Estimate the bits that ``encode_gaps`` will write from the frequencies of its symbols."""
     bits = 0.0
     cumulative = np.empty(GAP_SYMBOLS + 1, dtype=np.uint32)
     counts = np.empty(GAP_SYMBOLS, dtype=np.int64)

@@ -2,7 +2,7 @@
 
 One pass adds the residual to the update and collects every entry whose magnitude reaches a threshold guessed from a
 sample, a little below the k-th largest; the k-th magnitude is then found exactly among those few. Magnitudes are
-compared as the integers that the bits of a float32 without its sign are, which order like the floats do.
+compared as integers, the bits of a float32 without its sign, which have the same order.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ _PARALLEL_FROM = 1 << 20
 def top_k_with_feedback(
     update: Floats, residual: Floats, k: int, *, out: Floats | None = None
 ) -> tuple[SparseUpdate, Floats]:
-    """The k entries of ``update + residual`` largest in size, and what is left; ties go to the lowest position.
+    """Return the k largest entries of ``update + residual`` and the new residual; ties go to the lowest position.
 
     The new residual is written to ``out``, which may be ``residual`` itself; by default to a new array. NaN is refused;
-    ``out`` then holds sums without meaning.
+    ``out`` is then invalid.
     """
     require_pair(update, residual)
     size = update.size
@@ -51,10 +51,10 @@ def top_k_with_feedback(
 def top_k_of_clients(
     updates: Floats, residuals: Floats, counts: Sequence[int], *, out: Floats | None = None
 ) -> tuple[list[SparseUpdate], Floats]:
-    """``top_k_with_feedback`` for each row of (clients, size) stacks, each with its own k."""
+    """Apply ``top_k_with_feedback`` to each row of (clients, size) stacks, each with its own k."""
     if updates.ndim != 2 or residuals.shape != updates.shape or len(counts) != updates.shape[0]:
         raise InvalidInputError(
-            f"updates and residuals must be (clients, size) with one k a client, got shapes {updates.shape} and "
+            f"updates and residuals must be (clients, size) with one k per client, got shapes {updates.shape} and "
             f"{residuals.shape} with {len(counts)} counts"
         )
     left = residuals.copy() if out is None else out
@@ -65,7 +65,7 @@ def top_k_of_clients(
 
 
 def require_pair(update: Floats, other: Floats, name: str = "residual") -> None:
-    """Refuse all but two contiguous float32 vectors of one size."""
+    """Refuse anything but two contiguous float32 vectors of the same size."""
     _require_vector("update", update)
     _require_vector(name, other)
     if other.size != update.size:
@@ -85,7 +85,7 @@ def _require_vector(name: str, array: Floats) -> None:
 
 
 def _guess(update: Floats, residual: Floats, k: int) -> np.uint32:
-    """A magnitude that about k entries, and almost surely at least k, reach."""
+    """Return a magnitude that a few more than k entries reach, with high probability."""
     size = update.size
     if k == 0:
         return _MAGNITUDE
@@ -104,14 +104,14 @@ def _guess(update: Floats, residual: Floats, k: int) -> np.uint32:
 
 @numba.njit(cache=True, nogil=True)
 def _take_sample(update, residual, stride, sample):
-    """Sums of runs of neighbours, a run every ``stride`` entries."""
+    """Sample update + residual in runs of neighbours, one run every ``stride`` entries."""
     for run in range(sample.size // _RUN):
         for i in range(_RUN):
             sample[run * _RUN + i] = update[run * stride + i] + residual[run * stride + i]
 
 
 def _gather(update: Floats, left: Floats, threshold: np.uint32) -> tuple[IntArray, Floats]:
-    """Add the update into ``left``; positions and values whose magnitude reaches the threshold, in order."""
+    """Add the update to ``left``; return the sorted positions and values whose magnitude reaches the threshold."""
     size = update.size
     parts = CORES if size >= _PARALLEL_FROM else 1
     edges = [size * i // parts // _TILE * _TILE for i in range(parts)] + [size]
@@ -133,10 +133,10 @@ def _gather(update: Floats, left: Floats, threshold: np.uint32) -> tuple[IntArra
 
 @numba.njit(cache=True, nogil=True)
 def _add_and_gather(update, left, bits, offset, threshold, positions, values):
-    """The fused pass over one part; returns how many were found, or -1 - position of a NaN.
+    """Add and gather one part in one pass; return how many entries were found, or -1 - position of a NaN.
 
-    Slices keep the indices of the inner loops non-negative, without which they would not be vectorised. Flags are
-    looked at eight at a time: a word of them is seldom anything but zero.
+    Slices keep the indices of the inner loops non-negative, so that they are vectorised. Flags are tested eight at a
+    time, since most words of them are zero.
     """
     count = 0
     flags = np.zeros(_TILE, dtype=np.uint8)
@@ -161,7 +161,7 @@ def _add_and_gather(update, left, bits, offset, threshold, positions, values):
 
 
 def _histogram_threshold(left: Floats, k: int) -> np.uint32:
-    """The largest multiple of 2^16 that at least k magnitudes reach: for vectors that deceive the sample."""
+    """Return the largest multiple of 2^16 that at least k magnitudes reach, for vectors that mislead the sample."""
     counts = np.bincount((left.view(np.uint32) & _MAGNITUDE) >> 16, minlength=1 << 15)
     reaching = np.cumsum(counts[::-1])[::-1]
     return np.uint32(int(np.flatnonzero(reaching >= k)[-1]) << 16)
@@ -172,7 +172,7 @@ def _reaching(left: Floats, threshold: np.uint32) -> IntArray:
 
 
 def _take(left: Floats, positions: IntArray, values: Floats, k: int) -> tuple[IntArray, Floats]:
-    """The k candidates of largest magnitude, in order, of equals the first ones; they are cleared in ``left``."""
+    """Return the k candidates of largest magnitude, sorted by position, ties to the first; clear them in ``left``."""
     kept_positions, kept_values = np.empty(k, dtype=np.int64), np.empty(k, dtype=np.float32)
     if k:
         magnitudes = values.view(np.uint32) & _MAGNITUDE
@@ -180,7 +180,7 @@ def _take(left: Floats, positions: IntArray, values: Floats, k: int) -> tuple[In
         ties = k - int(np.count_nonzero(magnitudes > smallest))
         _keep(positions, values, magnitudes, smallest, ties, kept_positions, kept_values)
         parts = CORES if left.size >= _PARALLEL_FROM else 1
-        spans = np.array_split(kept_positions, parts)  # each is far away in memory: what is slow is waiting for it
+        spans = np.array_split(kept_positions, parts)  # entries are far apart in memory; threads share the waiting
         if parts == 1:
             _clear(left, kept_positions)
         else:
@@ -190,7 +190,7 @@ def _take(left: Floats, positions: IntArray, values: Floats, k: int) -> tuple[In
 
 @numba.njit(cache=True, nogil=True)
 def _keep(positions, values, magnitudes, smallest, ties, kept_positions, kept_values):
-    """Move what is above ``smallest``, and the first ``ties`` entries that equal it."""
+    """Copy the entries above ``smallest`` and the first ``ties`` entries that equal it."""
     kept = 0
     for i in range(magnitudes.size):
         equal = magnitudes[i] == smallest

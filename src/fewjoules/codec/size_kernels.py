@@ -1,6 +1,6 @@
-"""Bytes of the parts of messages, compiled by numba: what the coders would write, or an estimate of it.
+"""Sizes of the parts of messages, exact or estimated, compiled by numba.
 
-They never take the interpreter lock, so that a simulation can count messages beside its next round.
+The kernels release the interpreter lock, so that a simulation can size messages during its next round.
 """
 
 import numba
@@ -16,7 +16,7 @@ _BLOCK_BITS = 8.0 * BLOCK_BYTES
 
 @numba.njit(cache=True, nogil=True)
 def float32_messages(size, positions, bits, plain_bytes, counts, estimate_from, sizes):
-    """Write into ``sizes`` the bytes of messages of ``counts`` entries each, one after the other."""
+    """Write the sizes of consecutive messages of ``counts`` entries each into ``sizes``."""
     start = 0
     for message in range(counts.size):
         end = start + counts[message]
@@ -28,7 +28,7 @@ def float32_messages(size, positions, bits, plain_bytes, counts, estimate_from, 
 
 @numba.njit(cache=True, nogil=True)
 def frame_bytes(size, count):
-    """Header and checksum."""
+    """Bytes of header and checksum."""
     return FRAME_BYTES + _varint_bytes(size) + _varint_bytes(count)
 
 
@@ -43,7 +43,7 @@ def _varint_bytes(value):
 
 @numba.njit(cache=True, nogil=True)
 def _stream_bytes(state, used):
-    """A state in at least 5 bytes, and words."""
+    """Bytes of a stream: a state in at least 5 bytes, and words."""
     count = 0
     while state > np.uint64(0):
         state >>= np.uint64(8)
@@ -53,7 +53,7 @@ def _stream_bytes(state, used):
 
 @numba.njit(cache=True, nogil=True)
 def position_bytes(size, positions, estimate_from):
-    """The smallest way to write the positions; from ``estimate_from`` coded gaps on, their stream is estimated."""
+    """Bytes of the positions written the smallest way; estimated for ``estimate_from`` coded gaps or more."""
     if positions.size == 0 or positions.size == size:
         return 0
     gaps = _gaps(positions) if 2 * positions.size <= size else _missing_gaps(positions, size)
@@ -86,7 +86,7 @@ def _gaps(positions):
 
 @numba.njit(cache=True, nogil=True)
 def _missing_gaps(positions, size):
-    """Gaps of the positions that are not there."""
+    """Return the gaps between the missing positions."""
     gaps = np.empty(size - positions.size, dtype=np.int64)
     found, skipped, expected = 0, 0, np.int64(0)
     for i in range(positions.size):
@@ -111,7 +111,7 @@ def _starts(levels, entries):
 
 @numba.njit(cache=True, nogil=True)
 def _exponent_bytes(bits, estimate_from):
-    """The modelled bytes of float32 values, estimated for ``estimate_from`` values or more."""
+    """Size of the modelled bytes of float32 values; estimated for ``estimate_from`` values or more."""
     counts = np.zeros(VALUE_SYMBOLS, dtype=np.int64)
     for i in range(bits.size):
         counts[(bits[i] >> np.uint32(23)) & np.uint32(255)] += 1
@@ -123,7 +123,7 @@ def _exponent_bytes(bits, estimate_from):
 
 @numba.njit(cache=True, nogil=True)
 def counted_bytes(counts, entries):
-    """Modelled bytes of which each value comes ``counts`` times, ``entries`` in all; estimated."""
+    """Estimate the size of modelled bytes from the ``counts`` of each value, ``entries`` in all."""
     if entries == 0:
         return 0
     frequencies = _frequencies(counts, entries)
@@ -162,7 +162,7 @@ def _entropy_bytes(counts, frequencies):
 
 @numba.njit(cache=True, nogil=True)
 def _frequencies(counts, total):
-    """``fewjoules.codec.symbols.fit_frequencies``."""
+    """Return what ``fewjoules.codec.symbols.fit_frequencies`` returns, from counts."""
     frequencies = np.zeros(VALUE_SYMBOLS, dtype=np.int64)
     rest = -np.int64(VALUE_SCALE)
     for symbol in range(VALUE_SYMBOLS):

@@ -1,10 +1,10 @@
-"""Sizes of messages without their bytes: exact, by running the coders, or for long messages within 0.1 % or 4 bytes.
+"""Sizes of messages without writing them: exact for short messages, within 0.1 % or 4 bytes for long ones.
 
-Sizes that runs have recorded are compared to the byte, so the two ways to size a message keep their own thresholds:
+Recorded sizes of earlier runs are compared to the byte, so the two ways to size a message keep their own thresholds:
 
-- ``ESTIMATE_FROM``: float32 messages, any number in one call. Positions and exponents are estimated each for itself,
-  from so many coded gaps or values on.
-- ``LOSSY_ESTIMATE_FROM``: messages of the other kinds, one at a time. Those of fewer entries are encoded; of longer
+- ``ESTIMATE_FROM``: float32 messages, any number in one call. Positions are estimated from this many coded gaps on,
+  exponents from this many values on.
+- ``LOSSY_ESTIMATE_FROM``: messages of the other kinds, one at a time. Messages of fewer entries are encoded; for longer
   ones both parts are estimated.
 """
 
@@ -19,11 +19,11 @@ from fewjoules.codec.values import KINDS, SplitValues, ValueKind, kind_named
 
 ESTIMATE_FROM = 1 << 11
 LOSSY_ESTIMATE_FROM = 1 << 13
-_STREAM_BYTES = 8  # of a long stream beyond its entropy: its state and its length
+_STREAM_BYTES = 8  # of a long stream in addition to its entropy: its state and its length
 
 
 def float32_sizes(size: int, positions: IntArray, values: NDArray[np.float32], counts: IntArray) -> IntArray:
-    """Bytes of messages of ``counts`` entries each, which lie one after the other in ``positions`` and ``values``."""
+    """Bytes of messages of ``counts`` entries each, stored one after the other in ``positions`` and ``values``."""
     sizes = np.empty(counts.size, dtype=np.int64)
     plain_bytes, bits = KINDS["float32"].plain_bytes, values.view(np.uint32)
     kernels.float32_messages(size, positions, bits, plain_bytes, counts, ESTIMATE_FROM, sizes)
@@ -31,17 +31,17 @@ def float32_sizes(size: int, positions: IntArray, values: NDArray[np.float32], c
 
 
 def position_sizes(size: int, positions: IntArray, counts: IntArray) -> IntArray:
-    """Bytes of the positions of messages of ``counts`` entries each, one after the other; estimated where many."""
+    """Bytes of the positions of consecutive messages of ``counts`` entries each; estimated for long messages."""
     spans = zip(np.cumsum(counts) - counts, np.cumsum(counts), strict=True)
     sizes = [kernels.position_bytes(size, positions[start:end], ESTIMATE_FROM) for start, end in spans]
     return np.array(sizes, dtype=np.int64)
 
 
 def counted_sizes(kind: str, size: int, symbol_counts: IntArray, position_bytes: IntArray | int = 0) -> IntArray:
-    """Bytes of messages from how often each modelled byte comes, (messages, 256), and from those of their positions.
+    """Bytes of messages, from the counts (messages, 256) of their modelled bytes and the bytes of their positions.
 
-    Every message may have another number of entries; fit for at least ``ESTIMATE_FROM``. 0 bytes of positions are those
-    of messages with every entry.
+    Messages may differ in their number of entries, which should be at least ``ESTIMATE_FROM``. Messages with every
+    entry have 0 bytes of positions.
     """
     chosen = kind_named(kind)
     coded = [_counted_bytes(chosen, size, counts) for counts in symbol_counts.astype(np.int64)]
@@ -49,15 +49,15 @@ def counted_sizes(kind: str, size: int, symbol_counts: IntArray, position_bytes:
 
 
 def dense_float32_sizes(size: int, exponent_counts: IntArray) -> IntArray:
-    """Bytes of messages with every entry, each from how many of its values have which exponent; (messages, 256) counts.
+    """Bytes of float32 messages with every entry, from the counts (messages, 256) of their exponents.
 
-    Fit for sizes of at least ``ESTIMATE_FROM``.
+    ``size`` should be at least ``ESTIMATE_FROM``.
     """
     return counted_sizes("float32", size, exponent_counts)
 
 
 def dense_qsgd_sizes(size: int, symbol_counts: IntArray) -> IntArray:
-    """The same for messages of QSGD: counts of the signed levels, 128 standing for 0; (messages, 256)."""
+    """Bytes of QSGD messages with every entry, from the counts (messages, 256) of signed levels; 128 stands for 0."""
     return counted_sizes("qsgd", size, symbol_counts)
 
 
@@ -76,5 +76,5 @@ def _counted_bytes(kind: ValueKind, size: int, counts: IntArray) -> int:
 
 
 def _beside(kind: ValueKind, size: int, count: int) -> int:
-    """What a message takes beside its positions and its modelled bytes."""
+    """Bytes of a message without its positions and its modelled bytes."""
     return int(kernels.frame_bytes(size, count)) + kind.side_bytes(count) + kind.plain_bytes * count

@@ -1,4 +1,4 @@
-"""Bytes under a table of frequencies that travels with them."""
+"""Bytes coded under a table of frequencies that is sent with them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ Frequencies = NDArray[np.int64]
 
 
 def fit_frequencies(symbols: Bytes) -> Frequencies:
-    """Frequencies that add to 2^12, at least 1 for each byte that occurs, in integers only; shape (256,)."""
+    """Return frequencies that sum to 2^12, at least 1 for each byte that occurs, in integers only; shape (256,)."""
     counts = np.bincount(symbols, minlength=rans.VALUE_SYMBOLS)
     frequencies = np.where(counts > 0, np.maximum(1, counts * rans.VALUE_SCALE // symbols.size), 0)
     while (excess := int(frequencies.sum()) - rans.VALUE_SCALE) != 0:
@@ -22,21 +22,21 @@ def fit_frequencies(symbols: Bytes) -> Frequencies:
 
 
 def estimated_bits(symbols: Bytes, frequencies: Frequencies) -> float:
-    """What the bytes will take under the table."""
+    """Estimate the bits of the coded bytes."""
     counts = np.bincount(symbols, minlength=rans.VALUE_SYMBOLS)
     used = counts > 0
     return float(np.sum(counts[used] * (np.log2(rans.VALUE_SCALE) - np.log2(frequencies[used]))))
 
 
 def table_to_bytes(frequencies: Frequencies) -> bytes:
-    """First byte that occurs, how many follow up to the last, and the frequency of each."""
+    """Write the table: the first byte that occurs, how many follow up to the last, and the frequency of each."""
     used = np.flatnonzero(frequencies)
     first, last = int(used[0]), int(used[-1])
     return bytes([first, last - first]) + b"".join(varint(int(f)) for f in frequencies[first : last + 1])
 
 
 def read_table(reader: Reader) -> Frequencies:
-    """The inverse of ``table_to_bytes``."""
+    """Read a table that ``table_to_bytes`` wrote."""
     first, more = reader.take(2, "the table of values")
     if first + more >= rans.VALUE_SYMBOLS:
         raise CorruptPayloadError(f"the table of values must end by 255, got {first + more}")
@@ -51,14 +51,14 @@ def read_table(reader: Reader) -> Frequencies:
 
 
 def encode_symbols(symbols: Bytes, frequencies: Frequencies) -> bytes:
-    """The coded stream of the bytes."""
+    """Return the coded stream of the bytes."""
     words = np.empty(symbols.size + 4, dtype=np.uint32)
     state, used = rans.encode_symbols(symbols, _cumulative(frequencies), words)
     return rans.to_bytes(state, words, used)
 
 
 def decode_symbols(stream: memoryview, frequencies: Frequencies, count: int) -> Bytes:
-    """The inverse of ``encode_symbols``."""
+    """Decode a stream that ``encode_symbols`` wrote."""
     state, words = rans.from_bytes(stream)
     symbols = np.empty(count, dtype=np.uint8)
     if not rans.decode_symbols(state, words, _cumulative(frequencies), symbols):

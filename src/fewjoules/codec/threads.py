@@ -1,4 +1,4 @@
-"""Threads for kernels that release the interpreter lock, started once: starting them takes as long as a small task."""
+"""Threads for kernels that release the interpreter lock, started once since starting takes as long as a small task."""
 
 import functools
 import os
@@ -9,5 +9,5 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 
 @functools.cache
 def threads() -> ThreadPoolExecutor:
-    """As many threads as cores; tasks given to them must not wait for one another."""
+    """Return a pool with one thread per core; its tasks must not wait for one another."""
     return ThreadPoolExecutor(CORES, thread_name_prefix="fewjoules-codec")

@@ -14,14 +14,14 @@ MAX_SIZE = 2**40
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SparseUpdate:
-    """``values`` (float32) at ``positions`` (int64, strictly increasing) of a vector of ``size`` entries."""
+    """A vector of ``size`` entries that holds ``values`` (float32) at ``positions`` (int64, increasing), else zeros."""
 
     size: int
     positions: IntArray
     values: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        """Check once; afterwards the arrays have their types and fit together."""
+        """Convert the arrays to their types and refuse those that do not fit together."""
         if isinstance(self.size, bool) or not isinstance(self.size, int | np.integer) or not 0 <= self.size <= MAX_SIZE:
             raise InvalidInputError(f"size must be a whole number from 0 to {MAX_SIZE}, got {self.size!r}")
         positions, values = _vector("positions", self.positions, np.int64), _vector("values", self.values, np.float32)
@@ -42,7 +42,7 @@ class SparseUpdate:
 
     @classmethod
     def trusted(cls, size: int, positions: IntArray, values: NDArray[np.float32]) -> "SparseUpdate":
-        """An update whose arrays are known to be right; nothing is checked."""
+        """Make an update without checks, from arrays that are known to be valid."""
         update = object.__new__(cls)
         for name, value in (("size", size), ("positions", positions), ("values", values)):
             object.__setattr__(update, name, value)
@@ -54,7 +54,7 @@ class SparseUpdate:
         return int(self.positions.size)
 
     def __eq__(self, other: object) -> bool:
-        """Equal to the bit: -0.0 is not 0.0, and a NaN equals itself."""
+        """Compare to the bit: -0.0 differs from 0.0, and a NaN equals itself."""
         if not isinstance(other, SparseUpdate):
             return NotImplemented
         return (
@@ -66,14 +66,14 @@ class SparseUpdate:
     __hash__ = None  # type: ignore[assignment]
 
     def to_dense(self) -> NDArray[np.float32]:
-        """The vector, zero where nothing was kept; shape (size,)."""
+        """Return the dense vector, zero where nothing was kept; shape (size,)."""
         dense = np.zeros(self.size, dtype=np.float32)
         dense[self.positions] = self.values
         return dense
 
 
 def _vector(name: str, array: Any, kind: type[np.generic]) -> NDArray[Any]:
-    """A contiguous vector of the kind; a conversion that could lose anything is refused."""
+    """Return a contiguous vector of the type; refuse a conversion that could lose anything."""
     given = np.asarray(array)
     if given.size == 0:
         return np.zeros(0, dtype=kind)

@@ -6,7 +6,7 @@ _MAX_BYTES = 9  # 63 bits
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, lowest first; the high bit says that more follow."""
+    """Write a number with seven bits per byte, lowest first; the high bit says that more follow."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -16,7 +16,7 @@ def varint(value: int) -> bytes:
 
 
 class Reader:
-    """Takes bytes from the front of a payload; whatever is missing is a ``CorruptPayloadError``."""
+    """Reads a payload from its front; missing bytes raise ``CorruptPayloadError``."""
 
     def __init__(self, data: memoryview) -> None:
         """Start at the first byte."""
@@ -25,11 +25,11 @@ class Reader:
 
     @property
     def rest(self) -> memoryview:
-        """What has not been taken."""
+        """Bytes not read yet."""
         return self._data[self._offset :]
 
     def take(self, count: int, what: str) -> memoryview:
-        """The next ``count`` bytes."""
+        """Read the next ``count`` bytes; ``what`` names them in errors."""
         if count > len(self._data) - self._offset:
             left = len(self._data) - self._offset
             raise CorruptPayloadError(f"the payload is cut off: {what} needs {count} more bytes, got {left}")
@@ -38,7 +38,7 @@ class Reader:
         return part
 
     def varint(self, what: str) -> int:
-        """A number written by ``varint``, in the one shortest form that it has."""
+        """Read a number written by ``varint``; only its shortest form is valid."""
         value = 0
         for i in range(_MAX_BYTES):
             byte = self.take(1, what)[0]

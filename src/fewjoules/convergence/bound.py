@@ -1,4 +1,4 @@
-"""Theorem 1 and Corollary 1 of [LI21]: what FT-LSGD-DB is proved to reach, and the steps it is proved to need."""
+"""Theorem 1 and Corollary 1 of [LI21]: bounds on the gradient norm of FT-LSGD-DB and on the steps it needs."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ FORMS: tuple[Form, ...] = ("exact", "printed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearningConstants:
-    """What Assumptions 1 and 2 of [LI21] suppose known of the loss and its gradients.
+    """Constants of the loss and its gradients in Assumptions 1 and 2 of [LI21].
 
     ``initial_gap`` is J^2 >= F(w0) - F*; ``batch`` is b0; ``gradient_bound`` is G >= sigma.
     """
@@ -27,7 +27,7 @@ class LearningConstants:
     batch: float
 
     def __post_init__(self) -> None:
-        """Refuse constants under which the theorem says nothing."""
+        """Refuse constants for which the theorem does not hold."""
         require_number("smoothness", self.smoothness, low=0.0, above=True)
         require_number("sigma", self.sigma, low=0.0, above=True)
         require_number("gradient_bound", self.gradient_bound, low=self.sigma)
@@ -45,9 +45,9 @@ def gradient_norm_bound(
     theta: float,
     batch_growth: float,
 ) -> FloatArray:
-    """Theorem 1, [LI21] eq. (7): bound on the expected squared gradient norm at a random iterate.
+    """Return the bound of Theorem 1, [LI21] eq. (7), on the expected squared gradient norm at a random iterate.
 
-    Holds for the step size theta sqrt(M / T) <= 1 / (2 L) and batches growing by ``batch_growth`` > 1.
+    It holds for the step size theta sqrt(M / T) <= 1 / (2 L) and batches growing by ``batch_growth`` > 1.
     """
     require_number("theta", theta, low=0.0, above=True)
     require_number("batch_growth", batch_growth, low=1.0, above=True)
@@ -69,7 +69,7 @@ def corollary_terms(
     devices: ArrayLike,
     mean_square_sparsity: ArrayLike,
 ) -> tuple[FloatArray, FloatArray]:
-    """(p, q) of Corollary 1's condition eps = p / sqrt(T) + q / T, [LI21] eq. (10)."""
+    """Return (p, q) of Corollary 1's condition eps = p / sqrt(T) + q / T, [LI21] eq. (10)."""
     L, sigma, G, J2 = constants.smoothness, constants.sigma, constants.gradient_bound, constants.initial_gap
     H, M, delta2 = (np.asarray(x, dtype=np.float64) for x in (local_steps, devices, mean_square_sparsity))
     p = 12.0 * sigma * np.sqrt(J2 * L / (M * constants.batch))
@@ -86,7 +86,7 @@ def required_steps(
     mean_square_sparsity: ArrayLike,
     form: Form = "exact",
 ) -> FloatArray:
-    """T(delta, H) of Corollary 1; "printed" leaves out the factor p / eps before the root, as eq. (11) does."""
+    """Return T(delta, H) of Corollary 1; "printed" leaves out the factor p / eps before the root, as eq. (11) does."""
     p, q = corollary_terms(
         constants, local_steps=local_steps, devices=devices, mean_square_sparsity=mean_square_sparsity
     )

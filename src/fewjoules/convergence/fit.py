@@ -32,13 +32,13 @@ class RoundsFit(Generic[Model]):
 
     @property
     def rms_log_residual(self) -> float:
-        """0.03 means that the model is typically 3 % off."""
+        """Root mean square of ``log_residuals``: 0.03 means that the model is typically 3 % off."""
         return float(np.sqrt(np.mean(self.log_residuals**2)))
 
 
 @dataclass(frozen=True, slots=True)
 class PilotRuns:
-    """Measured (sparsity, local_steps, rounds), one entry a run."""
+    """Measured (sparsity, local_steps, rounds), one entry per run."""
 
     sparsity: FloatArray
     local_steps: FloatArray
@@ -67,7 +67,7 @@ class PilotRuns:
 
     @classmethod
     def from_csv(cls, path: str | Path) -> "PilotRuns":
-        """Columns ``ROUNDS_COLUMNS`` of a CSV file."""
+        """Read the columns ``ROUNDS_COLUMNS`` of a CSV file."""
         sparsity, local_steps = (read_columns(path, (name,), low=1.0)[name] for name in ROUNDS_COLUMNS[:2])
         rounds = read_columns(path, ("rounds",), above=0.0)["rounds"]
         try:
@@ -76,7 +76,7 @@ class PilotRuns:
             raise InvalidInputError(f"{path}: {error}") from error
 
     def require_variety(self, parameters: int, sparsities: int, local_steps: int) -> None:
-        """Refuse a table from which the constants cannot be told apart."""
+        """Refuse runs that vary too little to determine the constants."""
         for name, array, least in (
             ("rows", np.arange(self.rounds.size), parameters + 1),
             ("different pairs of sparsity and local_steps", self.sparsity + 1j * self.local_steps, parameters),
@@ -88,7 +88,7 @@ class PilotRuns:
 
 
 def fit_paper_rounds(runs: PilotRuns, *, devices: int) -> RoundsFit[PaperRounds]:
-    """Alpha and beta of ``PaperRounds`` from runs with ``devices`` devices."""
+    """Fit alpha and beta of ``PaperRounds`` to runs with ``devices`` devices."""
     require_integer("devices", devices, low=1, high=10_000_000)
     runs.require_variety(parameters=2, sparsities=1, local_steps=1)
     drift = devices * runs.local_steps * runs.sparsity**2
@@ -111,7 +111,7 @@ def fit_paper_rounds(runs: PilotRuns, *, devices: int) -> RoundsFit[PaperRounds]
 
 
 def fit_power_law_rounds(runs: PilotRuns) -> RoundsFit[PowerLawRounds]:
-    """Tau, c, a and q of ``PowerLawRounds``; they hold for the number of devices of the runs."""
+    """Fit tau, c, a and q of ``PowerLawRounds``; they hold for the number of devices of the runs."""
     runs.require_variety(parameters=4, sparsities=3, local_steps=2)
     H, delta = runs.local_steps, runs.sparsity
 
@@ -131,7 +131,7 @@ def fit_power_law_rounds(runs: PilotRuns) -> RoundsFit[PowerLawRounds]:
 
 
 def _power_law_start(runs: PilotRuns) -> FloatArray:
-    """Best point of a grid over the two exponents; tau and tau c are then linear."""
+    """Return the best point of a grid over the two exponents; for given exponents, tau and tau c are linear."""
     best, start = np.inf, None
     for a, q in itertools.product(np.linspace(-0.5, 2.0, 11), np.geomspace(0.1, 3.0, 15)):
         terms = [1.0 / runs.local_steps, runs.local_steps ** (a - 1.0) * runs.sparsity**q]
@@ -155,7 +155,7 @@ def _require_growth(name: str, value: float, runs: PilotRuns) -> None:
 
 
 def _relative_nnls(terms: Sequence[FloatArray], target: FloatArray) -> tuple[list[float], float]:
-    """Non-negative coefficients that minimise the squared relative misfit, and its norm."""
+    """Return the non-negative coefficients of least squared relative misfit, and its norm."""
     from scipy.optimize import nnls
 
     design = np.column_stack(terms) / target[:, None]
@@ -169,7 +169,7 @@ def _refine(
     start: FloatArray,
     rounds: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Least squares in ln(rounds): the parameters, and half the width of their 95 % intervals."""
+    """Fit by least squares in ln(rounds); return the parameters and half the width of their 95 % intervals."""
     from scipy.optimize import least_squares
     from scipy.special import stdtrit
 

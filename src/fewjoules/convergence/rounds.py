@@ -1,6 +1,6 @@
 """Rounds models: K(s, H), the rounds to the target, where s = mean(delta_m^q) over the devices.
 
-The planner needs of K only that it is positive, and increasing and concave in s. Each model gives its
+The planner only needs K to be positive, and increasing and concave in s. Each model gives its
 exponent q, K itself, and dK/ds.
 """
 
@@ -18,17 +18,17 @@ MAX_EXPONENT = 16.0
 
 
 class RoundsModel(Protocol):
-    """What every solver and scheme needs to know of convergence; all arguments broadcast."""
+    """Interface of a rounds model for solvers and schemes; all arguments broadcast."""
 
     @property
     def exponent(self) -> float:
-        """The power q > 0 of the sparsity that is averaged."""
+        """Power q > 0 of the sparsity that is averaged."""
 
     def rounds(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
-        """K(s, H) > 0, increasing and concave in s = ``mean_power``."""
+        """Return K(s, H) > 0, increasing and concave in s = ``mean_power``."""
 
     def slope(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
-        """dK/ds >= 0."""
+        """Return dK/ds >= 0."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,12 +51,12 @@ class PaperRounds:
         return 2.0
 
     def rounds(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
-        """Each device adds alpha H delta_m^2 + beta / (M^1.5 H)."""
+        """Return K by eq. (23); each device adds alpha H delta_m^2 + beta / (M^1.5 H)."""
         H = np.asarray(local_steps, dtype=np.float64)
         return np.asarray(self.alpha * H * (devices * np.asarray(mean_power)) + self.beta / (np.sqrt(devices) * H))
 
     def slope(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
-        """Alpha H M whatever the sparsity."""
+        """Return alpha H M, which does not depend on the sparsity."""
         H = np.asarray(local_steps, dtype=np.float64)
         return np.asarray(self.alpha * H * devices + 0.0 * np.asarray(mean_power))
 
@@ -97,7 +97,7 @@ class BoundRounds:
         return 2.0
 
     def rounds(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
-        """T(delta, H) / H."""
+        """Return K = T(delta, H) / H."""
         steps = required_steps(
             self.constants,
             epsilon=self.epsilon,
@@ -109,7 +109,7 @@ class BoundRounds:
         return np.asarray(steps / np.asarray(local_steps, dtype=np.float64))
 
     def slope(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
-        """Derivative of Corollary 1; its q is affine in s."""
+        """Return the derivative of Corollary 1, whose q is affine in s."""
         H = np.asarray(local_steps, dtype=np.float64)
         p, q = corollary_terms(self.constants, local_steps=H, devices=devices, mean_square_sparsity=mean_power)
         drift_slope = 4.0 * q / (4.0 * np.asarray(mean_power) + 1.0) / self.epsilon
@@ -120,7 +120,7 @@ class BoundRounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PowerLawRounds:
-    """K = tau / H (1 + c H^a mean(delta^q)): what measured training follows."""
+    """K = tau / H (1 + c H^a mean(delta^q)), which fits measured training well."""
 
     tau: float
     c: float
@@ -140,11 +140,11 @@ class PowerLawRounds:
         return self.q
 
     def rounds(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
-        """The number of devices is part of the fit."""
+        """Return K; the number of devices is part of the fit."""
         H = np.asarray(local_steps, dtype=np.float64)
         return np.asarray(self.tau / H * (1.0 + self.c * H**self.a * np.asarray(mean_power)))
 
     def slope(self, mean_power: ArrayLike, local_steps: ArrayLike, devices: int) -> FloatArray:
-        """Tau c H^(a-1) whatever the sparsity."""
+        """Return tau c H^(a-1), which does not depend on the sparsity."""
         H = np.asarray(local_steps, dtype=np.float64)
         return np.asarray(self.tau * self.c * H ** (self.a - 1.0) + 0.0 * np.asarray(mean_power))

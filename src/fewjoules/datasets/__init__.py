@@ -1,1 +1,1 @@
-"""Images and labels to learn from, and how they are dealt to clients (NumPy only). docs/data.md is the overview."""
+"""Images and labels to learn from, and partitions among clients (NumPy only). docs/data.md is the overview."""

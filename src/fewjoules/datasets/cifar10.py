@@ -1,4 +1,4 @@
-"""CIFAR-10 in its binary version: records of one label and 3 x 32 x 32 pixels, six files, unpacked or in their archive.
+"""CIFAR-10 in its binary version: six files of records of one label and 3 x 32 x 32 pixels, unpacked or archived.
 
 The version for Python is pickled, and a pickle can run any code when it is opened; it is never read.
 """
@@ -18,11 +18,11 @@ TEST_FILE = "test_batch.bin"
 SHAPE = (3, 32, 32)
 CLASSES = 10
 RECORD_BYTES = 1 + 3 * 32 * 32
-MAX_RECORDS = 10_000  # of one file
+MAX_RECORDS = 10_000  # in one file
 
 
 def read(source: Path) -> tuple[Images, IntArray, Images, IntArray]:
-    """Training images and labels, test images and labels, from one of the .bin files' folder or from the archive."""
+    """Read training images and labels, test images and labels; ``source`` is one of the .bin files or the archive."""
     files = _from_folder(source.parent) if source.suffix == ".bin" else _from_archive(source)
     train_images, train_labels = _split(b"".join(files[name] for name in TRAIN_FILES))
     return train_images, train_labels, *_split(files[TEST_FILE])

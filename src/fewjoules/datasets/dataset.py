@@ -29,7 +29,7 @@ class Dataset:
     writers: IntArray | None = None
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not fit together; the first bad sample is named."""
+        """Refuse arrays that do not fit together; the error names the first bad sample."""
         require_integer("classes", self.classes, low=1, high=MAX_CLASSES)
         _require_samples("train", self.train_images, self.train_labels, self.classes)
         _require_samples("test", self.test_images, self.test_labels, self.classes)
@@ -48,7 +48,7 @@ class Dataset:
 
     @cached_property
     def sha256(self) -> str:
-        """Hex digest over shape, type and bytes of every array: two equal data sets have the same."""
+        """Hex digest over shape, type and bytes of every array: equal data sets have equal digests."""
         digest = hashlib.sha256()
         for key in ("train_images", "train_labels", "test_images", "test_labels", "writers"):
             array = getattr(self, key)
@@ -58,7 +58,7 @@ class Dataset:
         return digest.hexdigest()
 
     def normalised(self, images: Images) -> NDArray[np.float32]:
-        """The images with each channel shifted and scaled to mean 0 and deviation 1 over the training images."""
+        """Shift and scale each channel of the images so that the training images have mean 0 and deviation 1."""
         if images.ndim != 4 or images.shape[1] != self.shape[0]:
             raise InvalidInputError(f"images must be (n, {self.shape[0]}, height, width), got shape {images.shape}")
         mean, deviation = self._statistics

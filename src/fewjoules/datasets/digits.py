@@ -1,7 +1,7 @@
 """The embedded data set: 1,797 handwritten digits of 8 x 8 pixels with values 0 to 16.
 
-The files hold the digits in an order that was shuffled once, since neighbours in the source tend to come from one hand.
-The first 1,437 are for training, the other 360 for tests.
+The digits in the files were shuffled once, since neighbours in the source tend to come from the same writer. The first
+1,437 are for training, the other 360 for tests.
 """
 
 from importlib import resources
@@ -16,7 +16,7 @@ CLASSES = 10
 
 
 def read() -> Dataset:
-    """The digits; src/fewjoules/embedded/DIGITS-ATTRIBUTION.md names their authors and licence."""
+    """Read the digits; src/fewjoules/embedded/DIGITS-ATTRIBUTION.md names their authors and licence."""
     folder = resources.files("fewjoules.embedded")
     images = idx.read_bytes(folder / "digits-images-idx3-ubyte.gz", axes=3)[:, None]
     labels = idx.read_bytes(folder / "digits-labels-idx1-ubyte.gz", axes=1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Download one file: over https, never larger than announced, checked while it streams, never half written."""
+"""Download one file over https; check its size and checksum while it streams, and never leave it half written."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from fewjoules.datasets.sources import RemoteFile
 from fewjoules.errors import InvalidInputError
 
-TIMEOUT_SECONDS = 30.0  # without a single byte
+TIMEOUT_SECONDS = 30.0  # without receiving a byte
 _CHUNK_BYTES = 1 << 18
 _LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
@@ -27,7 +27,7 @@ def download(
     progress: Callable[[int], None] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Path:
-    """Fetch the file into the folder; ``progress`` is told the bytes so far. On any failure nothing is left behind."""
+    """Fetch the file into the folder; ``progress`` gets the bytes so far. A failure leaves nothing behind."""
     _require_safe(file.url)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,12 +45,12 @@ def download(
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but only to addresses that would be allowed themselves."""
+    """Follows redirects, but only to addresses that are allowed themselves."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """The next request, or an error."""
+        """Return the next request, or refuse its address."""
         _require_safe(newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
@@ -89,7 +89,7 @@ def _chunks(url: str, timeout_seconds: float) -> Generator[bytes, None, None]:
 
 @contextlib.contextmanager
 def _temporary(folder: Path, name: str) -> Iterator[tuple[BinaryIO, Path]]:
-    """A new file in the folder under a hidden name, removed at the end unless it was renamed."""
+    """Open a new file in the folder under a hidden name; remove it at the end unless it was renamed."""
     part = folder / f".{name}.{secrets.token_hex(4)}.part"
     try:
         with part.open("xb") as stream:

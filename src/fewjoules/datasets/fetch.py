@@ -1,4 +1,4 @@
-"""Where the files of a data set lie: in a folder the user names, or in a store that is filled by downloads."""
+"""Find the files of a data set in a folder that the user names, or in a store that downloads fill."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 def store() -> Path:
-    """The folder for downloads: $FEWJOULES_DATA, else ``fewjoules`` in the user's cache."""
+    """Return the folder for downloads: $FEWJOULES_DATA, else ``fewjoules`` in the user's cache."""
     if named := os.environ.get(ENVIRONMENT):
         return Path(named).expanduser()
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -28,7 +28,7 @@ def locate(
     progress: Progress | None = None,
     sources: Mapping[str, Sequence[RemoteFile]] = SOURCES,
 ) -> dict[str, Path]:
-    """The path of each file of a data set. What the store lacks is downloaded; ``data_dir`` is only read."""
+    """Return the path of each file of a data set; the store downloads missing files, ``data_dir`` is only read."""
     if name not in sources:
         raise InvalidInputError(f"a data set with files must be one of {', '.join(sources)}, got {name!r}")
     root = store() if data_dir is None else Path(data_dir)
@@ -51,7 +51,7 @@ def locate(
 
 
 def _places(root: Path, name: str, files: Sequence[RemoteFile]) -> list[Path]:
-    """Folders to search: subfolders first, since MNIST and Fashion-MNIST share their file names."""
+    """Return the folders to search: subfolders first, since MNIST and Fashion-MNIST share their file names."""
     return [*(root / folder for folder in dict.fromkeys([name, *(file.folder for file in files)])), root]
 
 

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from fewjoules.errors import InvalidInputError
 
-MAX_BYTES = 2**30  # of one array; the largest known file, Fashion-MNIST's images, has 47 million
+MAX_BYTES = 2**30  # in one array; the largest known file, Fashion-MNIST's images, has 47 million
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTES, _BIG_ENDIAN_INT32 = 0x08, 0x0C
 
 
 def read_bytes(file: Path | Traversable, *, axes: int, max_bytes: int = MAX_BYTES) -> NDArray[np.uint8]:
-    """The array of unsigned bytes in a plain or gzipped IDX file with that many axes."""
+    """Read the array of unsigned bytes with ``axes`` axes in a plain or gzipped IDX file."""
     return _read(file, _UNSIGNED_BYTES, np.dtype(np.uint8), axes, max_bytes)
 
 
 def read_int32(file: Path | Traversable, *, axes: int, max_bytes: int = MAX_BYTES) -> NDArray[np.int32]:
-    """The array of 32-bit integers in a plain or gzipped IDX file with that many axes."""
+    """Read the array of 32-bit integers with ``axes`` axes in a plain or gzipped IDX file."""
     return _read(file, _BIG_ENDIAN_INT32, np.dtype(">i4"), axes, max_bytes).astype(np.int32)
 
 

@@ -26,7 +26,7 @@ _QMNIST_COLUMNS, _DIGIT_COLUMN, _WRITER_COLUMN = 8, 0, 2
 
 
 def load(name: str, data_dir: str | Path | None = None, progress: Progress | None = None) -> Dataset:
-    """The data set of that name, from ``data_dir`` or from the store, which downloads what it lacks."""
+    """Load a data set by name, from ``data_dir`` or from the store, which downloads missing files."""
     if name not in DATASETS:
         raise InvalidInputError(f"a data set must be one of {', '.join(DATASETS)}, got {name!r}")
     if name == "digits":
@@ -52,7 +52,7 @@ def _idx(name: str, files: Mapping[str, Path]) -> Dataset:
 
 
 def _writers(file: Path, labels: IntArray) -> IntArray:
-    """The writer of each MNIST training sample: QMNIST lists them in MNIST's order."""
+    """Return the writer of each MNIST training sample: QMNIST lists them in MNIST's order."""
     table = idx.read_int32(file, axes=2)
     if len(table) < len(labels) or table.shape[1] != _QMNIST_COLUMNS:
         raise InvalidInputError(

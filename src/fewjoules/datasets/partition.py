@@ -1,6 +1,6 @@
-"""Deal samples to clients. Every sample goes to exactly one client and no client is left without.
+"""Partition samples among clients. Every sample goes to exactly one client, and every client gets at least one.
 
-Each function returns the sorted sample indices of each client and draws what is random from ``rng``.
+Each function returns the sorted sample indices of each client and takes its random numbers from ``rng``.
 """
 
 import heapq
@@ -13,21 +13,21 @@ from fewjoules.errors import InvalidInputError, require_integer, require_number
 
 MAX_CLIENTS = 10_000_000
 MIN_CONCENTRATION, MAX_CONCENTRATION = 1e-6, 1e9
-_NEGLIGIBLE = 1e-100  # proportions this small are a client's choice in name only
+_NEGLIGIBLE = 1e-100  # if the proportions of the labels left sum to less, they are drawn anew
 
 
 def iid(labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
-    """Samples at random; sizes differ by at most 1."""
+    """Give samples to clients at random; sizes differ by at most 1."""
     _require_enough("samples", _vector("labels", labels).size, "clients", clients)
     return _sorted(np.array_split(rng.permutation(labels.size), clients))
 
 
 def dirichlet(labels: IntArray, clients: int, concentration: float, rng: np.random.Generator) -> list[IntArray]:
-    """Clients of equal size (within 1), each with label proportions of its own, after Hsu, Qi and Brown (2019).
+    """Give clients of equal size (within 1) their own label proportions, after Hsu, Qi and Brown (2019).
 
     The proportions follow a Dirichlet law around those of all labels; for balanced labels its parameters all equal
     ``concentration``: small gives a client few labels, large gives all clients the same mix. Clients are served in
-    random order; a label that has run out is replaced by the client's others, or by a new draw from what is left.
+    random order; when a label has run out, a client takes more of its other labels, or draws anew among those left.
     """
     present, codes, stock = np.unique(_vector("labels", labels), return_inverse=True, return_counts=True)
     _require_enough("samples", labels.size, "clients", clients)
@@ -47,7 +47,7 @@ def dirichlet(labels: IntArray, clients: int, concentration: float, rng: np.rand
 
 
 def shards(labels: IntArray, clients: int, shards_per_client: int, rng: np.random.Generator) -> list[IntArray]:
-    """Samples sorted by label and cut into equal shards, each client gets some, after McMahan et al. (2017)."""
+    """Sort samples by label, cut them into equal shards and give each client some, after McMahan et al. (2017)."""
     _require_enough("samples", _vector("labels", labels).size, "clients", clients)
     require_integer("shards_per_client", shards_per_client, low=1, high=MAX_CLIENTS)
     number = clients * shards_per_client
@@ -60,7 +60,7 @@ def shards(labels: IntArray, clients: int, shards_per_client: int, rng: np.rando
 
 
 def writers(writer_ids: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
-    """Whole writers, from the most to the least prolific, each to the client that has the fewest samples so far."""
+    """Give each writer, from the most to the least prolific, to the client with the fewest samples so far."""
     _, codes, counts = np.unique(_vector("writer_ids", writer_ids), return_inverse=True, return_counts=True)
     _require_enough("writers", counts.size, "clients", clients)
     shuffled = rng.permutation(counts.size)
@@ -78,7 +78,7 @@ def writers(writer_ids: IntArray, clients: int, rng: np.random.Generator) -> lis
 
 
 def _draw_counts(prior: FloatArray, stock: IntArray, size: int, rng: np.random.Generator) -> IntArray:
-    """How many samples of each label a client takes; every pass fills the client or empties a label."""
+    """Draw how many samples of each label a client takes; every pass fills the client or empties a label."""
     proportions = rng.dirichlet(prior)
     counts = np.zeros_like(stock)
     while (lacking := size - int(counts.sum())) > 0:

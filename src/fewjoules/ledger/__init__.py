@@ -1,1 +1,1 @@
-"""What a run cost: one row a round and device, and one row a round, in memory and as Parquet files."""
+"""Tables of a run: the ledger, one row per round and device, and the metrics, one row per round, as Parquet files."""

@@ -1,4 +1,4 @@
-"""A table that grows while a run goes on: part files that survive a kill, and one file in the end."""
+"""A table that grows during a run: part files that survive a kill, joined into one file at the end."""
 
 import re
 from collections.abc import Iterator
@@ -22,17 +22,17 @@ class RowLog:
         """Start a log; a folder that already holds parts is refused."""
         self.folder = folder
         self.table = table
-        self._kept: list[RowArray] = []  # rows that were not flushed, or all of them without a folder
+        self._kept: list[RowArray] = []  # rows not flushed yet; all rows without a folder
         self._flushed_round = 0
         self._appended_round = 0
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             if _parts(folder):
-                raise InvalidInputError(f"{folder}: a new {table.name} needs a folder without parts, got some")
+                raise InvalidInputError(f"{folder}: a new {table.name} needs a folder without parts of an older one")
 
     @classmethod
     def resume(cls, folder: Path, table: TableSchema, last_round: int) -> "RowLog":
-        """Go on after ``last_round``; later parts and half-written ones are removed."""
+        """Open a log to continue after ``last_round``; remove later parts and half-written ones."""
         parts = _parts(folder)
         _require_cover(folder, [(first, last) for first, last, _ in parts if last <= last_round], last_round)
         for _, last, file in parts:
@@ -47,7 +47,7 @@ class RowLog:
         return log
 
     def append(self, rows: RowArray) -> None:
-        """Take a copy of rows that belong to the current round or to later ones."""
+        """Append a copy of the rows, which must belong to the current round or to later ones."""
         rows = self.table.require_rows(rows)
         if not rows.size:
             return
@@ -76,25 +76,25 @@ class RowLog:
         self._flushed_round = self._appended_round = last_round
 
     def blocks(self) -> Iterator[RowArray]:
-        """Every row so far, a block at a time."""
+        """Yield every row so far, a block at a time."""
         if self.folder is not None:
             for _, _, file in _parts(self.folder):
                 yield from read_blocks(file, self.table)
         yield from self._kept
 
     def rows(self) -> RowArray:
-        """Every row so far."""
+        """Return every row so far."""
         return np.concatenate([self.table.new_rows(0), *self.blocks()])
 
     def finish(self, target: Path, *, keep_parts: bool = False) -> None:
-        """Write all rows as one file, then remove the parts unless they are kept for a later ``remove_parts``."""
+        """Write all rows as one file, then remove the parts unless ``keep_parts``."""
         self.flush(self._appended_round)
         write_table(target, self.table, self.blocks())
         if not keep_parts:
             self.remove_parts()
 
     def remove_parts(self) -> None:
-        """Remove the parts, and the folder if nothing else lies in it."""
+        """Remove the parts, and the folder if it is then empty."""
         if self.folder is None or not self.folder.is_dir():
             return
         for _, _, file in _parts(self.folder):
@@ -105,7 +105,7 @@ class RowLog:
 
 
 def _parts(folder: Path) -> list[tuple[int, int, Path]]:
-    """First round, last round and file of each part, in order."""
+    """Return first round, last round and file of each part, in order."""
     if not folder.is_dir():
         return []
     named = ((_PART.fullmatch(file.name), file) for file in folder.iterdir())
@@ -119,7 +119,7 @@ def _remove_partials(folder: Path) -> None:
 
 
 def _require_cover(folder: Path, ranges: list[tuple[int, int]], last_round: int) -> None:
-    """Refuse gaps and overlaps."""
+    """Refuse parts with gaps or overlaps."""
     expected = 1
     for first, last in ranges:
         if first != expected or last < first:

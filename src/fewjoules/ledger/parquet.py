@@ -1,4 +1,4 @@
-"""Tables as Parquet files whose bytes depend on their rows alone. pyarrow is imported where it is used."""
+"""Tables as Parquet files whose bytes depend only on their rows. pyarrow is imported where it is used."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ _FIRST_NAME = b"fedjoule."  # in place of ``fewjoules.`` in files written before
 
 
 def write_table(path: str | Path, table: TableSchema, blocks: Iterable[RowArray]) -> None:
-    """Write the rows of all blocks, in row groups of a fixed size wherever the blocks end."""
+    """Write the rows of all blocks, in row groups of a fixed size whatever the size of the blocks."""
     import pyarrow.parquet as pq
 
     schema = arrow_schema(table)
@@ -29,12 +29,12 @@ def write_table(path: str | Path, table: TableSchema, blocks: Iterable[RowArray]
 
 
 def read_table(path: str | Path, table: TableSchema) -> RowArray:
-    """All rows of a file that ``write_table`` wrote."""
+    """Read all rows of a file that ``write_table`` wrote."""
     return np.concatenate([table.new_rows(0), *read_blocks(path, table)])
 
 
 def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None = None) -> Iterator[RowArray]:
-    """The rows of a file, at most ``GROUP_ROWS`` at a time; columns that are not asked for keep their defaults."""
+    """Read the rows of a file, at most ``GROUP_ROWS`` at a time; columns not asked for keep their defaults."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -49,7 +49,7 @@ def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None 
 
 
 def arrow_schema(table: TableSchema) -> Any:
-    """The table in Arrow's words: types, units, name and version."""
+    """Return the Arrow schema of a table: types, units, name and version."""
     import pyarrow as pa
 
     fields = [
@@ -88,7 +88,7 @@ def _same_field(found: Any, expected: Any, name: str) -> bool:
 
 
 def _regrouped(table: TableSchema, blocks: Iterable[RowArray]) -> Iterator[RowArray]:
-    """The same rows in blocks of ``GROUP_ROWS``, the last one shorter; each must be used before the next is taken."""
+    """Yield the rows in blocks of ``GROUP_ROWS``, the last one shorter; each is overwritten by the next."""
     group = np.empty(GROUP_ROWS, dtype=table.dtype)
     filled = 0
     for block in blocks:

@@ -14,7 +14,7 @@ RowArray = NDArray[np.void]  # a structured array with the fields of a table
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; a value that is missing is NaN in NumPy and null in Parquet, if ``nullable``."""
+    """One column; if ``nullable``, a missing value is NaN in NumPy and null in Parquet."""
 
     name: str
     dtype: str
@@ -37,7 +37,7 @@ class TableSchema:
         return np.dtype([(column.name, column.dtype) for column in self.columns])
 
     def new_rows(self, count: int) -> RowArray:
-        """Rows to fill in: zeros, and NaN where a value may be missing."""
+        """Return rows to fill in: zeros, and NaN where a value may be missing."""
         rows = np.zeros(count, dtype=self.dtype)
         for column in self.columns:
             if column.nullable:
@@ -45,7 +45,7 @@ class TableSchema:
         return rows
 
     def require_rows(self, rows: Any) -> RowArray:
-        """Rows of this table, or an error."""
+        """Return the rows, or refuse an array that is not of this table."""
         found = getattr(rows, "dtype", type(rows).__name__)
         if not isinstance(rows, np.ndarray) or rows.ndim != 1 or found != self.dtype:
             raise InvalidInputError(f"rows of the {self.name} must be a vector of type {self.dtype}, got {found}")

@@ -1,1 +1,1 @@
-"""What the world costs: channel, radio, GPU, and the fleet of cost vectors they reduce to."""
+"""Costs of devices: channel, radio, GPU, and the fleet of cost vectors that results from them."""

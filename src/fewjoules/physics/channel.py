@@ -19,18 +19,18 @@ _LARGEST_LOG_NODE = math.log(745.0)  # exp(-745) is the smallest double
 
 
 def snr_from_decibels(decibels: float) -> float:
-    """Linear signal-to-noise ratio."""
+    """Return the linear signal-to-noise ratio."""
     return float(10.0 ** (decibels / 10.0))
 
 
 def efficiency_without_fading(snr: float) -> float:
-    """log2(1 + snr), in bits per second per hertz."""
+    """Return log2(1 + snr), in bits per second per hertz."""
     require_number("snr", snr, low=0.0)
     return math.log1p(snr) / math.log(2.0)
 
 
 def efficiency_rayleigh(snr: float) -> float:
-    """exp(1/snr) E1(1/snr) / ln 2 [ALOUINI99], in bits per second per hertz."""
+    """Return exp(1/snr) E1(1/snr) / ln 2 [ALOUINI99], in bits per second per hertz."""
     require_number("snr", snr, low=0.0)
     if snr == 0.0:
         return 0.0
@@ -38,7 +38,7 @@ def efficiency_rayleigh(snr: float) -> float:
 
 
 def efficiency_rician(snr: float, rician_k: float) -> float:
-    """Line of sight ``rician_k`` times stronger than the scattered paths; 0 is Rayleigh."""
+    """Average over Rician fading: line of sight ``rician_k`` times stronger than scattered paths; 0 is Rayleigh."""
     require_number("rician_k", rician_k, low=0.0)
 
     def log_mgf(y: FloatArray) -> FloatArray:
@@ -48,13 +48,13 @@ def efficiency_rician(snr: float, rician_k: float) -> float:
 
 
 def efficiency_nakagami(snr: float, nakagami_m: float) -> float:
-    """Nakagami-m fading, m >= 0.5; 1 is Rayleigh, large m no fading."""
+    """Average over Nakagami-m fading, m >= 0.5; 1 is Rayleigh, large m no fading."""
     require_number("nakagami_m", nakagami_m, low=0.5)
     return _efficiency_from_mgf(snr, lambda y: -nakagami_m * np.log1p(y / nakagami_m))
 
 
 def efficiency_trace(snr: float, gains: FloatArray) -> float:
-    """Mean over measured power gains, which are first scaled to mean 1."""
+    """Average over measured power gains, which are first scaled to mean 1."""
     require_number("snr", snr, low=0.0)
     gains = np.atleast_1d(require_array("gains", gains))
     if gains.size == 0 or not gains.mean() > 0.0:
@@ -63,7 +63,7 @@ def efficiency_trace(snr: float, gains: FloatArray) -> float:
 
 
 def _scaled_exponential_integral(z: float) -> float:
-    """exp(z) E1(z) for z > 0: the series [AS64, 5.1.11], or the continued fraction [AS64, 5.1.22] in its even form.
+    """Return exp(z) E1(z), z > 0, by the series [AS64, 5.1.11] or the even form of the fraction [AS64, 5.1.22].
 
     The fraction never forms exp(z), which would overflow at low SNR. SciPy's exp1 is as accurate but slow to import.
     """
@@ -80,7 +80,7 @@ def _scaled_exponential_integral(z: float) -> float:
 
 
 def _efficiency_from_mgf(snr: float, log_mgf: Callable[[FloatArray], FloatArray]) -> float:
-    """E[ln(1 + x)] = int_0^inf exp(-t) (1 - E[exp(-t x)]) / t dt [HAMDI10, lemma 1], with x = snr * g.
+    """Integrate E[ln(1 + x)] = int_0^inf exp(-t) (1 - E[exp(-t x)]) / t dt [HAMDI10, lemma 1], with x = snr * g.
 
     With t = exp(u) the integrand is analytic and bounded for |Im u| < pi/2 and decays at both ends, so the
     trapezoidal rule converges geometrically. ``log_mgf(y)`` is ln E[exp(-y g)].

@@ -1,4 +1,4 @@
-"""Channels that are drawn: the rate of one message that spans several independent fades."""
+"""Random channels: the rate of one message that spans several independent fades."""
 
 import math
 import zlib
@@ -17,7 +17,7 @@ class Fading:
     """The law of a power gain of mean 1 and the mean SNR that it scales.
 
     ``kind`` is none, rayleigh, rician (``parameter`` is the Rician K), nakagami (m) or trace (``gains``, of any mean).
-    ``efficiency`` is the average spectral efficiency that the plan counts on, in bits per second per hertz.
+    ``efficiency`` is the average spectral efficiency that plans use, in bits per second per hertz.
     """
 
     kind: str
@@ -27,12 +27,12 @@ class Fading:
     gains: FloatArray | None = None
 
     def describe(self) -> list[object]:
-        """Everything that tells one law from another, in values that JSON can hold."""
+        """Return all values that distinguish one law from another, as JSON can hold them."""
         gains = None if self.gains is None else zlib.crc32(self.gains.tobytes())
         return [self.kind, self.mean_snr, self.parameter, gains]
 
     def problem(self, blocks: int) -> str | None:
-        """Why the expected energy of a message over so many fades is infinite, or None if it is not."""
+        """Return why the expected energy of a message over ``blocks`` fades is infinite, or None if it is finite."""
         if self.gains is not None and not bool(np.all(self.gains > 0.0)):
             return "its trace has gains of 0"
         if self.kind == "nakagami" and self.parameter * blocks <= 1.0:
@@ -40,7 +40,7 @@ class Fading:
         return None
 
     def draw_gains(self, rng: np.random.Generator, count: int) -> FloatArray:
-        """Independent power gains, shape (count,)."""
+        """Draw independent power gains, shape (count,)."""
         if self.kind == "none":
             return np.ones(count)
         if self.kind == "rayleigh":
@@ -53,13 +53,13 @@ class Fading:
         return rng.choice(self.gains, count) / self.gains.mean()
 
     def draw_slowdown(self, rng: np.random.Generator, blocks: int) -> float:
-        """Average rate over that of a message that spans ``blocks`` fades: its time and joules grow by this factor."""
+        """Draw the time and joules of a message over ``blocks`` fades, relative to those at the average rate."""
         require_integer("coherence_blocks", blocks, low=MIN_BLOCKS, high=1_000_000)
         bits = np.log1p(self.mean_snr * self.draw_gains(rng, blocks)).mean() / math.log(2.0)
         return self.efficiency / float(bits)
 
 
 def _rician_gains(rician_k: float, rng: np.random.Generator, count: int) -> FloatArray:
-    """|sqrt(K) + scattered|^2 / (K + 1), the scattered part complex normal of mean power 1."""
+    """Draw |sqrt(K) + scattered|^2 / (K + 1), the scattered part complex normal of mean power 1."""
     real, imaginary = rng.standard_normal((2, count)) * math.sqrt(0.5)
     return ((math.sqrt(rician_k) + real) ** 2 + imaginary**2) / (rician_k + 1.0)

@@ -1,4 +1,4 @@
-"""A fleet as a structure of arrays: what a bit, a message and a local step cost on each device."""
+"""A fleet as a structure of arrays: costs of a bit, a message and a local step on each device."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,10 @@ MAX_DEVICES = 10_000_000
 class Fleet:
     """Cost vectors of all devices, each an array of shape (devices,); scalars broadcast.
 
-    Times may be unknown (None). ``battery_joules`` is a budget for the whole training, infinite where there
-    is none. ``joules_per_sample`` comes on top of each step for every sample of its batch, and the downlink's costs are
-    charged where a run says so; plans count neither. ``fading`` holds the law of each device's channel, for runs that
-    draw it. Names are for messages; without them devices are numbered from 0.
+    Times may be unknown (None). ``battery_joules`` is a budget for the whole training, infinite for devices without a
+    limit. ``joules_per_sample`` is charged in addition to each local step for every sample of its batch; downlink costs
+    are charged if the run asks for it. Plans include neither. ``fading`` holds the law of each device's channel, for
+    runs that draw it. Names are used in messages; without them devices are numbered from 0.
     """
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Fleet:
         fading: Sequence[Fading | None] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        """Check every array once and bring all to one shape."""
+        """Check every array and broadcast all to one shape."""
         given = {
             "joules_per_bit": joules_per_bit,
             "joules_per_step": joules_per_step,
@@ -94,7 +94,7 @@ class Fleet:
         return int(self.joules_per_bit.size)
 
     def with_message_bits(self, bits: float) -> "Fleet":
-        """The same devices, with ``bits`` in every message beside those that are counted elsewhere."""
+        """Return the fleet with the cost of ``bits`` more bits in every message."""
         columns = {name: getattr(self, name) for name in self.__slots__}
         for message, per_bit in (("message_joules", "joules_per_bit"), ("message_seconds", "seconds_per_bit")):
             if columns[per_bit] is None:
@@ -107,7 +107,7 @@ class Fleet:
         return Fleet(**columns)
 
     def __repr__(self) -> str:
-        """Size and which optional costs are known."""
+        """Show the size and which optional costs are known."""
         known = [
             name
             for name in ("seconds_per_bit", "seconds_per_step", "battery_joules")
@@ -116,7 +116,7 @@ class Fleet:
         return f"Fleet({len(self)} devices{', with ' if known else ''}{', '.join(known)})"
 
     def device_name(self, device: int) -> str:
-        """How messages call a device."""
+        """Name of a device in messages."""
         return repr(self.names[device]) if self.names is not None else str(device)
 
 

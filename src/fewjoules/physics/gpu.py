@@ -31,23 +31,23 @@ class GpuModel:
             require_number(field.name, getattr(self, field.name), low=0.0)
 
     def power_watts(self, *, core_volts: float, core_hertz: float, memory_hertz: float) -> float:
-        """[LI21] eq. (19)."""
+        """Power, [LI21] eq. (19)."""
         dynamic = self.core_watts_per_volt2_hertz * core_volts**2 * core_hertz
         return self.static_watts + self.memory_watts_per_hertz * memory_hertz + dynamic
 
     def step_seconds(self, *, core_hertz: float, memory_hertz: float) -> float:
-        """[LI21] eq. (20)."""
+        """Seconds of one local step, [LI21] eq. (20)."""
         return self.static_seconds + self.memory_cycles / memory_hertz + self.core_cycles / core_hertz
 
     def step_joules(self, *, core_volts: float, core_hertz: float, memory_hertz: float) -> float:
-        """[LI21] eq. (18): power times time of one local step."""
+        """Joules of one local step, power times time, [LI21] eq. (18)."""
         power = self.power_watts(core_volts=core_volts, core_hertz=core_hertz, memory_hertz=memory_hertz)
         return power * self.step_seconds(core_hertz=core_hertz, memory_hertz=memory_hertz)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuFit:
-    """A fitted model, its standard errors by coefficient, and what it leaves unexplained."""
+    """A fitted model, the standard errors of its coefficients, and its residuals."""
 
     model: GpuModel
     standard_errors: dict[str, float]
@@ -58,18 +58,18 @@ class GpuFit:
 
 
 def read_gpu_measurements(path: str) -> dict[str, FloatArray]:
-    """Columns ``GPU_COLUMNS`` of a CSV file, one measured operating point a row, all positive."""
+    """Read the columns ``GPU_COLUMNS`` of a CSV file, one measured operating point per row, all positive."""
     return read_columns(path, GPU_COLUMNS, above=0.0)
 
 
 def fit_gpu(measurements: dict[str, FloatArray]) -> GpuFit:
-    """Least-squares fit of power and time apart, both linear in their three coefficients."""
+    """Fit power and time separately by least squares; both are linear in their three coefficients."""
     volts, core, memory = (measurements[name] for name in GPU_COLUMNS[:3])
     if core.size <= 3:
         raise InvalidInputError(f"a GPU fit needs at least 4 rows, got {core.size}")
     for name, clock in (("core_hertz", core), ("memory_hertz", memory)):
         if np.ptp(clock) == 0.0:
-            raise InvalidInputError(f"{name} must vary between rows to be told from the rest, got {clock[0]:g} in all")
+            raise InvalidInputError(f"{name} must vary between rows to separate its effect, got {clock[0]:g} in all")
     ones = np.ones_like(core)
     power = _least_squares(
         {

@@ -1,4 +1,4 @@
-"""Bits of a top-k message, and what a radio spends to send a bit: [LI21] eqs. (13)-(17) and (25)."""
+"""Bits of a top-k message, and joules of a radio per bit: [LI21] eqs. (13)-(17) and (25)."""
 
 import math
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from fewjoules.errors import require_number
 
 
 def estimated_message_bits(parameters: float, sparsity: ArrayLike, value_bits: int) -> FloatArray:
-    """[LI21] eq. (25) with s1 = 1, s0 = 0: d / delta * (log2 delta + kappa), kappa = value_bits + 1."""
+    """Return d / delta * (log2 delta + kappa), kappa = value_bits + 1: [LI21] eq. (25) with s1 = 1, s0 = 0."""
     delta = np.asarray(sparsity, dtype=np.float64)
     return parameters / delta * (np.log2(delta) + (value_bits + 1))
 
 
 def position_bits(parameters: int, kept: ArrayLike) -> FloatArray:
-    """log2 C(d, k), [LI21] eq. (14): the least that k positions out of d can take when all sets are alike."""
+    """Return log2 C(d, k), [LI21] eq. (14): the least bits for k of d positions when all sets are equally likely."""
     k = np.asarray(kept, dtype=np.float64)
     few = np.minimum(k, parameters - k)
-    inner = np.maximum(few, 1.0)  # few = 0 is answered by the mask below
+    inner = np.maximum(few, 1.0)  # few = 0 is handled by the mask below
     d = max(float(parameters), 2.0)
     rest = d - inner
-    # the entropy form cancels nothing, unlike differences of log-factorials [LOADER00]
+    # the entropy form has no cancellation, unlike differences of log-factorials [LOADER00]
     entropy = inner * np.log(d / inner) - rest * np.log1p(-inner / d) + 0.5 * np.log(d / (2.0 * np.pi * inner * rest))
     nats = entropy + _stirling_error(d) - _stirling_error(inner) - _stirling_error(rest)
     return np.where(few == 0.0, 0.0, nats / math.log(2.0))
 
 
 def _stirling_error(n: ArrayLike) -> FloatArray:
-    """ln n! - ln(sqrt(2 pi n) (n / e)^n) for n >= 1."""
+    """Return ln n! - ln(sqrt(2 pi n) (n / e)^n) for n >= 1."""
     n = np.asarray(n, dtype=np.float64)
     small = np.array([math.lgamma(i + 1) - (i + 0.5) * math.log(i) + i for i in range(1, 17)])
     tabled = small[np.clip(n, 1, 16).astype(np.int64) - 1] - 0.5 * math.log(2.0 * math.pi)
@@ -40,7 +40,7 @@ def _stirling_error(n: ArrayLike) -> FloatArray:
 
 
 def exact_message_bits(parameters: int, kept: ArrayLike, value_bits: int) -> FloatArray:
-    """[LI21] eqs. (13)-(15) with s1 = 1, s0 = 0: (value_bits + 1) k + log2 C(d, k)."""
+    """Return (value_bits + 1) k + log2 C(d, k): [LI21] eqs. (13)-(15) with s1 = 1, s0 = 0."""
     return (value_bits + 1) * np.asarray(kept, dtype=np.float64) + position_bits(parameters, kept)
 
 
@@ -57,7 +57,7 @@ class Radio:
     overhead_bits: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what no radio can be."""
+        """Refuse values that no radio can have."""
         require_number("power_watts", self.power_watts, low=0.0)
         require_number("rate_bits_per_second", self.rate_bits_per_second, low=0.0, above=True)
         require_number("overhead_scale", self.overhead_scale, low=0.0, above=True)
@@ -65,20 +65,20 @@ class Radio:
 
     @property
     def seconds_per_bit(self) -> float:
-        """s1 / R."""
+        """Seconds on the air per payload bit: s1 / R."""
         return self.overhead_scale / self.rate_bits_per_second
 
     @property
     def message_seconds(self) -> float:
-        """s0 / R."""
+        """Seconds on the air of a message's fixed overhead: s0 / R."""
         return self.overhead_bits / self.rate_bits_per_second
 
     @property
     def joules_per_bit(self) -> float:
-        """P s1 / R, [LI21] eq. (17)."""
+        """Joules per payload bit: P s1 / R, [LI21] eq. (17)."""
         return self.power_watts * self.seconds_per_bit
 
     @property
     def message_joules(self) -> float:
-        """P s0 / R."""
+        """Joules of a message's fixed overhead: P s0 / R."""
         return self.power_watts * self.message_seconds

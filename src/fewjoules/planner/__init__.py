@@ -1,1 +1,1 @@
-"""What to do about the costs: the control problem, two solvers, and every scheme."""
+"""Plan local steps and sparsity for least energy: the control problem, two solvers, and every scheme."""

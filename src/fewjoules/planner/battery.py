@@ -1,13 +1,13 @@
 """Plans under batteries: a one-dimensional branch and bound over the mean power, for one H.
 
-Suppose a mean power s. It fixes K, and with K what each device may spend in a round, hence its least sparsity
-(its box). Let F(s) be the least radio joules with mean power at most s within that box. The optimum is the least
+A mean power s fixes K. K fixes the joules that each device may spend in a round, and so its least sparsity (its
+box). Let F(s) be the least radio joules with mean power at most s within that box. The optimum is the least
 K (F + fixed) over consistent s. For s in [a, b] and the multiplier mu of the optimum at a, weak duality gives
 
     F(s) >= sum_m p_m(K) - mu s,    p_m(K) = c h(x) + (mu / M) delta^q at the larger of the unbound optimum and the box,
 
-where p_m never falls as K rises, and for a device at its battery c h = battery / K - (what else it spends) is
-convex in K, and so is delta. Bounding each by a line in K makes F + fixed >= L(K), a line, and K L(K) is least
+where p_m never falls as K rises. For a device at its battery limit, c h = battery / K - (its other joules) is convex
+in K, and so is delta. Bounding each by a line in K makes F + fixed >= L(K), a line, and K L(K) is least
 at an end of the interval. docs/planner.md has the details.
 """
 
@@ -26,12 +26,12 @@ from fewjoules.planner.pooling import Pooling
 
 TOLERANCE = 1e-9
 _MAX_NODES = 2000
-_MAX_ENTRIES = 20_000_000  # devices times nodes for one H: beyond it the gap is reported as it stands
+_MAX_ENTRIES = 20_000_000  # devices times nodes for one H; the search then stops and reports its gap
 
 
 @dataclass(frozen=True, slots=True)
 class BatteryOptimum:
-    """A plan within the batteries for one H; nothing within them costs less than the bound."""
+    """The best plan within the batteries for one H, and a lower bound on the energy of all of them."""
 
     energy_joules: float
     lower_bound_joules: float
@@ -41,7 +41,7 @@ class BatteryOptimum:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A consistent mean power, the best plan there, and what bounds the energy to its right."""
+    """A consistent mean power, the best plan there, and the numbers that bound the energy to its right."""
 
     mean_power: float
     rounds: float
@@ -50,12 +50,12 @@ class _Node:
     line: float  # L at this node: joules of a round
     multiplier: float
     binding: "_Binding"
-    least_joules: float  # of a round, with every device at its largest sparsity
+    least_joules: float  # joules of a round with every device at its largest sparsity
 
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """Devices at their battery: how radio joules and sparsity change with K; each counts ``weight`` times."""
+    """Devices at their battery limit: how radio joules and sparsity change with K; each counts ``weight`` times."""
 
     radio_slope: float
     sparsity: FloatArray
@@ -63,7 +63,7 @@ class _Binding:
     weight: float
 
     def power_slope(self, exponent: float, width: float) -> float:
-        """Slope of a line below sum(delta^q) over the next ``width`` rounds, given that delta is convex in K."""
+        """Return the slope of a line below sum(delta^q) over the next ``width`` rounds; delta is convex in K."""
         if exponent >= 1.0:
             slopes = exponent * self.sparsity ** (exponent - 1.0) * self.sparsity_slope
         else:
@@ -74,7 +74,7 @@ class _Binding:
 
 @dataclass(frozen=True, slots=True)
 class BatterySearch:
-    """The problem for one H; ``box`` is what the deadline allows."""
+    """The search for one H; ``box`` holds the least sparsities under the deadline."""
 
     pooling: Pooling
     local_steps: int
@@ -82,9 +82,9 @@ class BatterySearch:
     box: Box
 
     def minimise(self, incumbent: float) -> BatteryOptimum | float:
-        """The best consistent plan and a lower bound; if there is none, a mean power that is too low for any.
+        """Return the best consistent plan and a lower bound; if there is no plan, a mean power that is too low for any.
 
-        The search ends early once it is clear that a plan of energy ``incumbent`` for another H is better.
+        The search ends early once a plan of energy ``incumbent`` for another H is known to be better.
         """
         first, consistent = self._consistent(float(np.mean(self.box.lower**self._exponent)))
         if not consistent:
@@ -149,7 +149,7 @@ class BatterySearch:
         )
 
     def _binding(self, mean_power: float, box: Box, sparsity: FloatArray, rounds: float) -> _Binding:
-        """The devices that their battery holds; of devices that share a sparsity, the one that sets it."""
+        """Return the devices at their battery limit; if all share a sparsity, only the one that sets it."""
         problem, fleet = self.pooling.problem, self.pooling.problem.fleet
         assert fleet.battery_joules is not None
         cost = fleet.joules_per_bit * float(problem.parameters)
@@ -167,7 +167,7 @@ class BatterySearch:
         return _Binding(radio_slope, sparsity[held], sparsity[held] * log_slope, weight)
 
     def _floor(self, node: _Node, end: float) -> float:
-        """Lower bound of the energy over mean powers in [node.mean_power, end]."""
+        """Return a lower bound of the energy over mean powers in [node.mean_power, end]."""
         last = self._rounds(end)
         width = last - node.rounds
         here = node.rounds * node.line
@@ -185,7 +185,7 @@ class BatterySearch:
 
 
 def _slope_within(frontier: Frontier, mean_power: float, low: float, high: float) -> float:
-    """ln(mu) of the point with the largest mean power that is at most the given one."""
+    """Return ln(mu) of the point with the largest mean power that is at most the given one."""
     from scipy.optimize import brentq
 
     def excess(log: float) -> float:

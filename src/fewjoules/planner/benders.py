@@ -1,8 +1,8 @@
 """The paper's Algorithm 2: generalised Benders decomposition with inner convex approximation, as published.
 
-It proves nothing: its cuts hold the sparsities of earlier iterations, so the master's value bounds the optimum from
-above, not from below. ``REPAIRS`` names the slips that can be mended one by one to show their effect; the
-default mends none. Use the solver of pareto.py to plan.
+It proves nothing: its cuts keep the sparsities of earlier iterations, so the master's value bounds the optimum from
+above, not from below. ``REPAIRS`` names the errors that can be repaired one by one to show their effect; by default
+none is. Use the solver of pareto.py to plan.
 """
 
 from collections.abc import Collection
@@ -42,7 +42,7 @@ def solve(
     max_outer: int = 100,
     repairs: Collection[str] = (),
 ) -> Answer:
-    """Algorithm 2 of [LI21] from H = ``start`` (the smallest by default), with the named ``repairs``."""
+    """Run Algorithm 2 of [LI21] from H = ``start`` (the smallest by default), with the named ``repairs``."""
     for name in repairs:
         if name not in REPAIRS:
             raise InvalidInputError(f"repairs must be among {', '.join(REPAIRS)}, got {name!r}")
@@ -82,7 +82,7 @@ class _Algorithm2:
     repairs: frozenset[str]
 
     def run(self, choice: int, max_outer: int) -> Answer:
-        """The outer loop, lines 1 to 21."""
+        """Run the outer loop, lines 1 to 21."""
         objective = Objective.of(self.problem)
         visits: list[_Visit] = []
         for _ in range(max_outer):
@@ -109,7 +109,7 @@ class _Algorithm2:
         )
 
     def _primal(self, objective: Objective, choice: int) -> _Visit:
-        """The inner loop, lines 2 to 10: repeat the closed form (35) with K and the round's joules held."""
+        """Run the inner loop, lines 2 to 10: repeat the closed form (35) with K and the round's joules fixed."""
         delta = np.full(self.problem.devices, self.problem.sparsity[0])
         gamma = self.step_size
         iterations = 0
@@ -128,9 +128,9 @@ class _Algorithm2:
         return _Visit(choice, delta, power, radio, log_multiplier, float(energy), iterations)
 
     def _master(self, objective: Objective, visits: list[_Visit]) -> FloatArray:
-        """Problem (29) for each H, shape (choices,).
+        """Return the value of problem (29) for each H, shape (choices,).
 
-        The multiplier terms of its cuts vanish: a multiplier is positive only where its bound is met.
+        The multiplier terms of its cuts vanish: a multiplier is positive only where its bound is active.
         """
         if "valid-cuts" not in self.repairs:
             power = np.array([visit.mean_power for visit in visits])
@@ -147,7 +147,7 @@ class _Algorithm2:
         return eta
 
     def _sums(self, delta: FloatArray) -> tuple[float, float]:
-        """Mean power and radio joules of a round without the fixed part."""
+        """Return mean power and radio joules of a round without the fixed part."""
         bits = self.problem.message_bits(delta)
         power = float(np.mean(delta**self.problem.rounds.exponent))
         return power, float(np.sum(self.problem.fleet.joules_per_bit * bits))

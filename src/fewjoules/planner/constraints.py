@@ -1,8 +1,8 @@
 """Deadlines and batteries, as lower bounds on each device's sparsity.
 
-A sparser message is shorter and cheaper, so for a given H a deadline is a least sparsity of each device. A
-battery allows a device battery / K joules a round; for a supposed mean power s, which fixes K, that too is a
-least sparsity, and it rises with s.
+A sparser message is shorter and cheaper, so for a given H a deadline sets a least sparsity of each device. A battery
+allows battery / K joules per round. For a given mean power s, which fixes K, that also sets a least sparsity, which
+rises with s.
 """
 
 from collections.abc import Callable
@@ -21,24 +21,24 @@ _SLACK = 1e-12  # relative; keeps rounding from breaking a constraint that the e
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Least sparsity of each device, infinite where no sparsity helps."""
+    """Least sparsity of each device, infinite where no sparsity meets the constraint, and the largest allowed."""
 
     lower: FloatArray
     upper: float
 
     @property
     def feasible(self) -> bool:
-        """Whether every device has a sparsity to choose."""
+        """Whether every device has an allowed sparsity."""
         return bool(np.all(self.lower <= self.upper))
 
     @property
     def worst(self) -> int:
-        """The device that is hardest to serve."""
+        """Number of the device with the largest least sparsity."""
         return int(np.argmax(self.lower))
 
 
 def deadline_box(problem: ControlProblem, local_steps: int) -> Box:
-    """Least sparsity with which each device ends a round of H steps in time."""
+    """Return the least sparsity with which each device ends a round of H local steps in time."""
     low, high = problem.sparsity
     if problem.round_seconds is None:
         return Box(np.full(problem.devices, low), high)
@@ -51,7 +51,7 @@ def deadline_box(problem: ControlProblem, local_steps: int) -> Box:
 
 
 def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, box: Box) -> Box:
-    """``box`` raised until no device spends more than its battery in K(mean_power, H) rounds."""
+    """Raise ``box`` until no device spends more than its battery in K(mean_power, H) rounds."""
     batteries = problem.fleet.battery_joules
     if batteries is None:
         return box
@@ -64,10 +64,10 @@ def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, bo
 def least_consistent_power(
     raise_box: Callable[[float], Box], power_of: Callable[[Box], float], start: float
 ) -> tuple[float, bool]:
-    """The least s >= start with power_of(raise_box(s)) <= s, and True; or a bound that every such s exceeds, and False.
+    """Return the least s >= start with power_of(raise_box(s)) <= s, and True; or a bound below every such s, and False.
 
     Both maps are monotone, so the iteration rises to the least fixed point, in floating point too, and never passes a
-    consistent s. Where it has not arrived after ``MAX_CLIMB`` steps the two curves all but touch; that counts as none.
+    consistent s. If it needs more than ``MAX_CLIMB`` steps, the two curves almost touch; that counts as no solution.
     """
     s = start
     for _ in range(MAX_CLIMB):
@@ -82,7 +82,7 @@ def least_consistent_power(
 
 
 def require_deadline(problem: ControlProblem) -> list[int]:
-    """The H that can meet the deadline; refused with the slowest device named if there are none."""
+    """Return the H that can meet the deadline; if there are none, raise an error that names the slowest device."""
     feasible = [h for h in problem.step_choices.tolist() if deadline_box(problem, h).feasible]
     if not feasible:
         steps, high = int(problem.step_choices[0]), problem.sparsity[1]
@@ -90,7 +90,7 @@ def require_deadline(problem: ControlProblem) -> list[int]:
         device = int(np.argmax(seconds))
         raise InfeasiblePlanError(
             f"round_seconds = {problem.round_seconds:g} cannot be met: device {problem.fleet.device_name(device)} "
-            f"needs at least {seconds[device]:.6g} seconds a round (H = {steps}, sparsity {high:g})"
+            f"needs at least {seconds[device]:.6g} seconds per round (H = {steps}, sparsity {high:g})"
         )
     return feasible
 
@@ -98,10 +98,11 @@ def require_deadline(problem: ControlProblem) -> list[int]:
 def battery_shortage(
     problem: ControlProblem, local_steps: int, box: Box, mean_power: float
 ) -> tuple[float, int, float]:
-    """(ratio, device, joules): who exceeds its battery, and what it needs at least whatever the others do.
+    """Return the device that exceeds its battery most, the joules it needs at least, and their ratio to the battery.
 
-    The joules suppose the fewest rounds that the deadline's box allows. If even they fit the battery, the device is the
-    one that runs out of sparsity at ``mean_power``, where the search for a consistent plan broke off.
+    The result is (ratio, device, joules). The joules are for the fewest rounds that the deadline's box allows. If even
+    they fit the battery, the device is the one that runs out of sparsity at ``mean_power``, where the search for a
+    consistent plan stopped.
     """
     batteries = problem.fleet.battery_joules
     assert batteries is not None
@@ -115,7 +116,7 @@ def battery_shortage(
 
 
 def _least_sparsity(problem: ControlProblem, budget: FloatArray, cost_per_bit: FloatArray) -> FloatArray:
-    """Least sparsity in the limits with cost_per_bit * bits <= budget; infinite where there is none."""
+    """Return the least sparsity in the limits with cost_per_bit * bits <= budget; infinite where there is none."""
     low, high = problem.sparsity
     kappa = problem.value_bits + 1
     most, least = (cost_per_bit * float(problem.message_bits(delta)) for delta in (low, high))

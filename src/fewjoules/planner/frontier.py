@@ -24,15 +24,15 @@ from numpy.typing import ArrayLike
 from fewjoules.arrays import FloatArray
 
 _CHUNK = 1 << 14  # entries that stay in the second-level cache through one evaluation
-_CHUNKS_FOR_THREADS = 16  # fewer are done sooner than they are handed out
+_CHUNKS_FOR_THREADS = 16  # fewer are computed faster than threads start on them
 _LN2 = math.log(2.0)
 
 
 def lambert_root(t: FloatArray, n: float, low: FloatArray | float) -> FloatArray:
-    """The root y >= low > 1/n of n y - ln y = t, by Newton's method; t must be at least n low - ln low.
+    """Return the root y >= low > 1/n of n y - ln y = t, by Newton's method; t must be at least n low - ln low.
 
-    Equals -W_{-1}(-n exp(-t)) / n. The function is convex and increasing there, so the second iterate
-    and all that follow lie to the right of the root and fall towards it.
+    It equals -W_{-1}(-n exp(-t)) / n. The function is convex and increasing there, so all iterates after the first lie
+    to the right of the root and fall towards it.
     """
     y = np.log(t / n)
     y += t
@@ -54,20 +54,20 @@ def lambert_root(t: FloatArray, n: float, low: FloatArray | float) -> FloatArray
 
 
 def invert_message_bits(bits_per_parameter: FloatArray, kappa: float) -> FloatArray:
-    """The ln(delta) at which h(ln delta) is the given positive number, at most kappa."""
+    """Return the ln(delta) at which h(ln delta) is the given positive number, at most kappa."""
     t = kappa * _LN2 - np.log(bits_per_parameter * _LN2)
     return lambert_root(t, 1.0, kappa * _LN2) - kappa * _LN2
 
 
 def _distinct(costs: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Different costs in order, and how often each occurs."""
+    """Return the different costs in order, and how often each occurs."""
     ordered = np.sort(costs)
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     return ordered[first], np.diff(first, append=costs.size).astype(np.float64)
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -102,7 +102,7 @@ class Frontier:
         lower: ArrayLike,
         upper: float,
     ) -> None:
-        """Precompute what does not depend on the multiplier."""
+        """Precompute the terms that do not depend on the multiplier."""
         costs = joules_per_bit * float(parameters)
         self.devices = costs.size
         self._cost_of_device = costs
@@ -125,7 +125,7 @@ class Frontier:
 
     @property
     def log_multiplier_range(self) -> tuple[float, float]:
-        """ln(mu) below which every paying device is at its upper bound, and above which all are at the lower."""
+        """Return ln(mu) below which all devices with costs are at their upper bound, and above which at the lower."""
         paying = self._cost > 0.0
         if not paying.any():
             return 0.0, 0.0
@@ -136,7 +136,7 @@ class Frontier:
         return min(lowest, highest), highest
 
     def points(self, log_multipliers: ArrayLike) -> Points:
-        """The points where tangents of these slopes touch, in the order given."""
+        """Return the points where tangents of these slopes touch the frontier, in the order given."""
         logs = np.atleast_1d(np.asarray(log_multipliers, dtype=np.float64))
         if self._cost.size <= _CHUNK:
             power, radio = self._sums(logs[:, None], slice(None))
@@ -149,7 +149,7 @@ class Frontier:
         return Points(logs, power / self.devices, radio)
 
     def sparsity(self, log_multiplier: float) -> FloatArray:
-        """The sparsity of each device where the tangent of this slope touches, shape (devices,)."""
+        """Return the sparsity of each device where the tangent of this slope touches the frontier, shape (devices,)."""
         sparsity = np.empty(self.devices)
         parts = [slice(i, i + _CHUNK) for i in range(0, self.devices, _CHUNK)]
 
@@ -165,7 +165,7 @@ class Frontier:
         return sparsity
 
     def _offset(self, log_multiplier: ArrayLike) -> FloatArray:
-        """t - ln c."""
+        """Return t - ln c."""
         log_weight = math.log(self._exponent * _LN2 / self.devices) + np.asarray(log_multiplier)
         return np.asarray(-log_weight - self._n * self._B)
 
@@ -175,7 +175,7 @@ class Frontier:
         return np.minimum(lambert_root(t, self._n, y_lower), self._y_upper)
 
     def _sums(self, log_multiplier: FloatArray, part: slice) -> tuple[FloatArray, FloatArray]:
-        """Sums over devices of delta^q and of c h(ln delta); h = (y + 1) / (delta ln 2)."""
+        """Sum delta^q and c h(ln delta) over devices; h = (y + 1) / (delta ln 2)."""
         y = self._stationary(self._log_cost[part], log_multiplier, part)
         count = self._part(np.asarray(self._count), part)
         inverse_delta = np.exp(-(y + self._B))

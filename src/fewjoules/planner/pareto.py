@@ -18,7 +18,7 @@ from fewjoules.planner.objective import Objective
 TOLERANCE = 1e-9
 _MAX_SWEEPS = 400
 _MAX_SECANT_STEPS = 12
-_BATCH_ENTRIES = 1 << 15  # frontier entries evaluated in one sweep: many tangents for few devices, one for many
+_BATCH_ENTRIES = 1 << 15  # devices times tangents evaluated at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Optimum:
 def minimise(
     frontier: Frontier, objective: Objective, *, tolerance: float = TOLERANCE, every_choice: bool = False
 ) -> Optimum:
-    """Add tangents until the best H is certified to ``tolerance``, or with ``every_choice`` each H for itself."""
+    """Add tangents until the best H, or with ``every_choice`` each H, is certified to ``tolerance``."""
     low, high = frontier.log_multiplier_range
     points = frontier.points([high, low] if low < high else [high])
     batch = max(1, _BATCH_ENTRIES // frontier.devices)
@@ -70,9 +70,9 @@ def _optimum(points: Points, objective: Objective) -> Optimum:
 
 
 def lower_bounds(points: Points, objective: Objective) -> tuple[FloatArray, FloatArray]:
-    """Where neighbouring tangents meet, and the least of (27) between their points, shape (gaps, choices).
+    """Return where neighbouring tangents meet, and a lower bound of (27) between their points, shape (gaps, choices).
 
-    A tangent bounds the whole frontier, so each bound holds wherever rounding puts the split.
+    A tangent bounds the whole frontier, so rounding errors in the meeting point do not invalidate the bound.
     """
     s, f, mu = points.mean_power, points.radio_joules, points.multiplier
     drop = mu[:-1] - mu[1:]
@@ -88,7 +88,7 @@ def lower_bounds(points: Points, objective: Objective) -> tuple[FloatArray, Floa
 def _next_tangents(
     points: Points, objective: Objective, split: FloatArray, shortfall: FloatArray, tolerance: float, batch: int
 ) -> FloatArray:
-    """Slopes of new tangents for the gaps whose bound falls short most, each aimed at its H's stationary point."""
+    """Return slopes of new tangents for the gaps with the loosest bounds, each aimed at its H's stationary point."""
     if split.size == 0:
         return np.empty(0)
     worst = shortfall.argmax(axis=1)
@@ -106,7 +106,7 @@ def _next_tangents(
 
 
 def _polish(frontier: Frontier, objective: Objective, points: Points, choice: int) -> Points:
-    """Find the stationary slope of one H to rounding by the secant method, and add the points on the way."""
+    """Find the stationary slope of one H up to rounding by the secant method, and add its iterates as points."""
     start = int(objective.energy(points.mean_power, points.radio_joules)[:, choice].argmin())
     low, high = points.log_multiplier[-1], points.log_multiplier[0]
     log, power, radio = (float(x[start]) for x in (points.log_multiplier, points.mean_power, points.radio_joules))
@@ -128,7 +128,7 @@ def _polish(frontier: Frontier, objective: Objective, points: Points, choice: in
 
 
 def _merge(old: Points, new: Points) -> Points:
-    """All points by increasing mean power, that is by falling multiplier."""
+    """Merge points by increasing mean power, that is by falling multiplier."""
     logs = np.concatenate([old.log_multiplier, new.log_multiplier])
     order = np.argsort(-logs, kind="stable")
     power = np.concatenate([old.mean_power, new.mean_power])[order]

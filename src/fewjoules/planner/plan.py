@@ -1,4 +1,4 @@
-"""A plan: what each device should do, what that is predicted to cost, and the proof that nothing is cheaper."""
+"""A plan: local steps, sparsities, predicted costs, and the proved lower bound."""
 
 import json
 import math
@@ -34,7 +34,7 @@ PLAN_KEYS = (
 class Plan:
     """H, the sparsity of each device, and predictions; ``lower_bound_joules`` is None if nothing is proved.
 
-    ``effort`` counts what the solver did; it is not saved.
+    ``effort`` counts the solver's work; it is not saved.
     """
 
     scheme: str
@@ -50,32 +50,32 @@ class Plan:
 
     @property
     def energy_joules(self) -> float:
-        """Objective (27) of [LI21]."""
+        """Predicted joules of the whole training, objective (27) of [LI21]."""
         return self.radio_joules + self.compute_joules
 
     @property
     def relative_gap(self) -> float | None:
-        """No plan of the scheme costs less than (1 - gap) times this one; None if nothing is proved."""
+        """Proved gap: no plan of the scheme costs less than (1 - gap) times this one; None if nothing is proved."""
         if self.lower_bound_joules is None:
             return None
         return 1.0 - self.lower_bound_joules / self.energy_joules if self.energy_joules > 0.0 else 0.0
 
     def kept_entries(self, parameters: int) -> IntArray:
-        """Entries that each device sends: k = max(1, round(d / delta)), shape (devices,)."""
+        """Return the number of entries that each device sends: k = max(1, round(d / delta)), shape (devices,)."""
         return np.maximum(1, np.rint(parameters / self.sparsity)).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan in the words of the JSON file."""
+        """Return the plan as the dictionary of its JSON file."""
         return {key: getattr(self, key) for key in PLAN_KEYS} | {"sparsity": self.sparsity.tolist()}
 
     def save(self, path: str | Path) -> None:
-        """Write JSON under a temporary name and rename it, so that no half plan is ever seen."""
+        """Write the plan as JSON, under a temporary name until it is complete."""
         with whole_file(Path(path)) as stream:
             stream.write((plans_to_json([self]) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
-        """Read the one plan that ``save`` wrote."""
+        """Read the plan that ``save`` wrote."""
         plans = plans_from_json(read_text(path), source=str(path))
         if len(plans) != 1:
             raise InvalidInputError(f"{path}: must hold exactly 1 plan, got {len(plans)}")
@@ -92,7 +92,7 @@ def evaluate_plan(
     lower_bound_joules: float | None,
     effort: Mapping[str, int] | None = None,
 ) -> Plan:
-    """A plan whose predictions come from objective (27) as written, not from the solver's own arithmetic."""
+    """Make a plan whose predictions come from objective (27) as written, not from the solver's own arithmetic."""
     costs = problem.costs(local_steps, sparsity)
     bound = lower_bound_joules
     return Plan(
@@ -104,20 +104,20 @@ def evaluate_plan(
         radio_joules=costs.radio_joules,
         compute_joules=costs.compute_joules,
         seconds=costs.seconds,
-        # rounding may put the two sums a few units in the last place apart
+        # rounding may make the two sums differ by a few units in the last place
         lower_bound_joules=None if bound is None else min(bound, costs.energy_joules),
         effort={} if effort is None else dict(effort),
     )
 
 
 def plans_to_json(plans: Sequence[Plan]) -> str:
-    """The promised JSON of ``fewjoules plan --json``."""
+    """Return plans as the JSON of ``fewjoules plan --json``."""
     document = {"version": PLAN_VERSION, "plans": [plan.to_dict() for plan in plans]}
     return json.dumps(document, allow_nan=False)
 
 
 def plans_from_json(text: str, *, source: str) -> list[Plan]:
-    """Plans of a JSON document; ``source`` names it in errors."""
+    """Read the plans of a JSON document; ``source`` names it in errors."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -12,13 +12,13 @@ from fewjoules.planner.problem import ControlProblem
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """A problem, and whether its devices share one sparsity, which then sees the mean cost and the tightest box."""
+    """A problem whose devices may share one sparsity, which then has the mean cost and the tightest box."""
 
     problem: ControlProblem
     shared: bool = False
 
     def frontier(self, box: Box | None = None) -> Frontier:
-        """The frontier within the limits, or within a box."""
+        """Return the frontier within the limits, or within a box."""
         problem, costs = self.problem, self.problem.fleet.joules_per_bit
         lower: FloatArray | float = problem.sparsity[0] if box is None else box.lower
         if self.shared:
@@ -33,5 +33,5 @@ class Pooling:
         )
 
     def pool(self, box: Box) -> Box:
-        """The box that the choice has to respect."""
+        """Return the box, with the tightest bound for every device if they share one sparsity."""
         return Box(np.full_like(box.lower, box.lower.max()), box.upper) if self.shared else box

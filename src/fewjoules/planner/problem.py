@@ -1,4 +1,4 @@
-"""The control problem (27) of [LI21]: what may be chosen, and what a choice costs."""
+"""The control problem (27) of [LI21]: the choices and their costs."""
 
 import warnings
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ MAX_VALUE_BITS = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """What a choice of H and sparsity costs over the whole training."""
+    """Costs of a choice of H and sparsity over the whole training."""
 
     rounds: float
     radio_joules: float
@@ -31,7 +31,7 @@ class Costs:
 
     @property
     def energy_joules(self) -> float:
-        """Objective (27) of [LI21]."""
+        """Joules of the whole training, objective (27) of [LI21]."""
         return self.radio_joules + self.compute_joules
 
 
@@ -52,7 +52,7 @@ class ControlProblem:
     round_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        """Check once; afterwards ``local_steps`` is a sorted tuple."""
+        """Check the problem and make ``local_steps`` a sorted tuple."""
         parameters = require_integer("parameters", self.parameters, low=1, high=MAX_PARAMETERS)
         require_integer("value_bits", self.value_bits, low=2, high=MAX_VALUE_BITS)
         object.__setattr__(self, "sparsity", _checked_limits(self.sparsity, parameters))
@@ -79,12 +79,12 @@ class ControlProblem:
 
     @property
     def step_choices(self) -> IntArray:
-        """H in increasing order, shape (choices,)."""
+        """All H to choose from in increasing order, shape (choices,)."""
         return np.fromiter(self.local_steps, dtype=np.int64)
 
     @property
     def devices(self) -> int:
-        """M."""
+        """Number of devices, M."""
         return len(self.fleet)
 
     @property
@@ -96,16 +96,16 @@ class ControlProblem:
     def with_choices(
         self, *, sparsity: tuple[float, float] | None = None, local_steps: Iterable[int] | None = None
     ) -> "ControlProblem":
-        """The same problem with other limits."""
+        """Return the problem with other limits."""
         changed = replace(self, local_steps=self.local_steps if local_steps is None else local_steps)
         return changed if sparsity is None else replace(changed, sparsity=sparsity)
 
     def message_bits(self, sparsity: ArrayLike) -> FloatArray:
-        """Formula (25) of [LI21]; the radio's own overhead is part of the fleet's costs."""
+        """Return the bits of a message by formula (25) of [LI21]; the fleet's costs include the radio's overhead."""
         return estimated_message_bits(self.parameters, sparsity, self.value_bits)
 
     def predicted_rounds(self, local_steps: int, sparsity: ArrayLike) -> float:
-        """K(delta, H) for one sparsity a device, or one for all."""
+        """Return K(delta, H) for one sparsity per device, or one for all."""
         mean_power = float(np.mean(np.power(sparsity, self.rounds.exponent)))
         return float(self.rounds.rounds(mean_power, local_steps, self.devices))
 
@@ -126,12 +126,12 @@ class ControlProblem:
         return radio + local_steps * fleet.seconds_per_step
 
     def require_device_seconds(self, local_steps: int, sparsity: ArrayLike) -> FloatArray:
-        """Seconds of each device in one round, for a deadline that needs them."""
+        """Return the seconds of each device in one round; refuse a fleet with unknown times."""
         seconds = self.device_seconds(local_steps, sparsity)
         if seconds is None:
             raise InvalidInputError(
-                "round_seconds needs seconds_per_bit and seconds_per_step of every device (or a radio and a gpu), "
-                f"got round_seconds = {self.round_seconds} and a fleet with unknown times"
+                "round_seconds needs seconds_per_bit and seconds_per_step of every device (or a radio and a gpu); "
+                f"round_seconds = {self.round_seconds}, but the fleet has unknown times"
             )
         return seconds
 

@@ -13,39 +13,39 @@ from fewjoules.planner.solve import SOLVERS, Answer, Solver, solve_pareto
 
 
 class Scheme(Protocol):
-    """What every scheme is."""
+    """A function from a control problem to a plan."""
 
     def __call__(self, problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
-        """Plan the problem the scheme's way."""
+        """Plan the problem with this scheme."""
 
 
 def flexible(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
-    """FlexibleSpar: H planned, and a sparsity planned for each device."""
+    """Plan FlexibleSpar: the best H, and the best sparsity of each device."""
     return _planned("flexible", problem, solver)
 
 
 def unified(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
-    """UnifiedSpar: H planned, and one sparsity planned for all devices."""
+    """Plan UnifiedSpar: the best H, and the best sparsity shared by all devices."""
     return _planned("unified", problem, solver, shared=True)
 
 
 def synchronous(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
-    """SynSgdSpar: H = 1 even if it is not in the limits, and a sparsity planned for each device."""
+    """Plan SynSgdSpar: H = 1, even outside the limits, and the best sparsity of each device."""
     return _planned("synchronous", problem.with_choices(local_steps=[1]), solver)
 
 
 def fedavg(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
-    """Local SGD: H planned, nothing sparsified."""
+    """Plan local SGD: the best H, without sparsification."""
     return _planned("fedavg", problem.with_choices(sparsity=(1.0, 1.0)), solver)
 
 
 def greedy(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
-    """GreedySpar: least energy in the current round, that is the smallest H and the largest sparsity."""
+    """Plan GreedySpar: least energy in the current round, that is the smallest H and the largest sparsity."""
     return _fixed("greedy", problem, solver, int(problem.step_choices[0]), problem.sparsity[1])
 
 
 def dense(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
-    """Distributed SGD: H = 1 and nothing sparsified, whatever the limits."""
+    """Plan distributed SGD: H = 1 without sparsification, even outside the limits."""
     return _fixed("dense", problem, solver, 1, 1.0)
 
 
@@ -55,7 +55,7 @@ SCHEMES: Mapping[str, Scheme] = {
 
 
 def solve(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
-    """The plan of least energy: scheme ``flexible``."""
+    """Return the plan of least energy: scheme ``flexible``."""
     return flexible(problem, solver=solver)
 
 
@@ -75,7 +75,7 @@ def _planned(name: str, problem: ControlProblem, solver: Solver, *, shared: bool
 
 
 def _fixed(name: str, problem: ControlProblem, solver: Solver, local_steps: int, sparsity: float) -> Plan:
-    """A plan with nothing to choose, and so nothing to prove."""
+    """Make a plan with fixed H and sparsity, which proves nothing."""
     _require_solver(solver)
     plan = evaluate_plan(
         problem,
@@ -104,7 +104,7 @@ def _require_constraints(problem: ControlProblem, plan: Plan) -> None:
         if seconds[slowest] > problem.round_seconds:
             raise InfeasiblePlanError(
                 f"round_seconds = {problem.round_seconds:g} cannot be met by {choice}: device "
-                f"{fleet.device_name(slowest)} needs {seconds[slowest]:.6g} seconds a round"
+                f"{fleet.device_name(slowest)} needs {seconds[slowest]:.6g} seconds per round"
             )
     if fleet.battery_joules is not None:
         spent = plan.rounds * problem.round_joules(plan.local_steps, plan.sparsity)

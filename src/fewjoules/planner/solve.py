@@ -1,4 +1,4 @@
-"""Solve a control problem: choose the solver, and bring deadlines and batteries to it."""
+"""Solve a control problem to a certified optimum, with deadlines and batteries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from fewjoules.planner.problem import ControlProblem
 
 Solver = Literal["pareto", "benders"]
 SOLVERS: tuple[Solver, ...] = ("pareto", "benders")
-_CONSTRAINT_SLACK = 1e-11  # constraints are met with 1e-12 to spare; the bound is for those who spare nothing
+_CONSTRAINT_SLACK = 1e-11  # plans keep 1e-12 to each constraint; the bound must hold for plans that keep none
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a solver found: H, the sparsity of each device, and what it proved."""
+    """Result of a solver: H, the sparsity of each device, and the proved lower bound."""
 
     local_steps: int
     sparsity: FloatArray
@@ -30,7 +30,7 @@ class Answer:
 
 
 def solve_pareto(problem: ControlProblem, *, shared: bool = False) -> Answer:
-    """The certified optimum."""
+    """Return the certified optimum."""
     pooling = Pooling(problem, shared)
     if problem.constrained:
         return _solve_constrained(pooling)
@@ -46,7 +46,7 @@ def solve_pareto(problem: ControlProblem, *, shared: bool = False) -> Answer:
 
 
 def energy_by_local_steps(problem: ControlProblem, *, shared: bool = False) -> FloatArray:
-    """Least energy for each H, certified to 1e-6 each, infinite where no plan is feasible; shape (choices,)."""
+    """Return the least energy for each H, certified to 1e-6, infinite where no plan is feasible; shape (choices,)."""
     pooling = Pooling(problem, shared)
     if not problem.constrained:
         return pareto.minimise(
@@ -65,7 +65,7 @@ class _Solved:
 
 
 def _solve_constrained(pooling: Pooling) -> Answer:
-    """Visit H by rising unconstrained lower bound until no H left can win."""
+    """Visit H by rising unconstrained lower bound until no remaining H can win."""
     problem = pooling.problem
     choices = np.array(require_deadline(problem))
     objective = Objective.of(problem, choices)
@@ -92,7 +92,7 @@ def _solve_constrained(pooling: Pooling) -> Answer:
 
 
 def _solve_one(pooling: Pooling, local_steps: int, incumbent: float) -> _Solved | tuple[float, int, float]:
-    """The optimum for one H under all constraints, exact unless a battery binds; or the shortage if there is none."""
+    """Return the optimum for one H under all constraints, exact unless a battery binds; or the battery shortage."""
     problem = pooling.problem
     box = pooling.pool(deadline_box(problem, local_steps))
     if not box.feasible:

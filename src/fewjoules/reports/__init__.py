@@ -1,1 +1,1 @@
-"""What people see: tables and figures."""
+"""Tables, figures and pages about plans and runs."""

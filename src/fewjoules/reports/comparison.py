@@ -1,4 +1,4 @@
-"""Runs beside each other: one row a run, the cheapest first, and the saving in a sentence."""
+"""Compare runs: one row per run, the cheapest first, and the saving in one sentence."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The cells of one run; ``missed`` if it had a target and did not meet it."""
+    """The cells of one run; ``missed`` if it had a target and did not reach it."""
 
     run: RunResults
     cells: tuple[str, ...]
@@ -26,7 +26,7 @@ class Row:
 
 
 def comparison_table(runs: Sequence[RunResults]) -> Table:
-    """The runs as a table for the terminal."""
+    """Return the runs as a table for the terminal."""
     runs = ranked(runs)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, title in enumerate(column_titles(runs)):
@@ -37,25 +37,25 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
 
 
 def column_titles(runs: Sequence[RunResults]) -> tuple[str, ...]:
-    """Titles of the cells, which end in their units."""
+    """Return the titles of the columns, which end in their units."""
     joules = "J" if any(run.summary.target_accuracy is None for run in runs) else "J to target"
     last = "accuracy" if _best(runs) is None else "x least"
     return ("scheme", "H", "rounds", joules, "radio J", "compute J", "seconds", "payload", last)
 
 
 def ranked(runs: Sequence[RunResults]) -> list[RunResults]:
-    """Runs that met the target by their joules, then those that missed it."""
+    """Sort runs: those that reached the target by their joules, then those that missed it."""
     return sorted(runs, key=_rank)
 
 
 def comparison_rows(runs: Sequence[RunResults]) -> list[Row]:
-    """One row a run; totals count up to the target, or to the end of a run that missed it."""
+    """Return one row per run; totals count up to the target, or to the end of a run that missed it."""
     best = _best(runs)
     return [_row(run, name, best) for run, name in zip(runs, labels(runs), strict=True)]
 
 
 def labels(runs: Sequence[RunResults]) -> list[str]:
-    """A different name for each run: its scheme, numbered where several runs share it."""
+    """Return a different name for each run: its scheme, numbered where several runs share it."""
     totals = Counter(run.summary.scheme for run in runs)
     seen: Counter[str] = Counter()
     names = []
@@ -67,7 +67,7 @@ def labels(runs: Sequence[RunResults]) -> list[str]:
 
 
 def headline(runs: Sequence[RunResults]) -> str:
-    """What the runs show, in one sentence."""
+    """Summarise the runs in one sentence."""
     names = labels(runs)
     if len(runs) == 1:
         return _alone(names[0], runs[0])
@@ -89,7 +89,7 @@ def headline(runs: Sequence[RunResults]) -> str:
 
 
 def remarks(runs: Sequence[RunResults]) -> list[str]:
-    """What the headline leaves out: runs that missed the target or were interrupted, and missing joules."""
+    """Return sentences about runs that missed the target or were interrupted, and about missing joules."""
     names = labels(runs)
     found = []
     for run, name in zip(runs, names, strict=True):
@@ -108,23 +108,23 @@ def remarks(runs: Sequence[RunResults]) -> list[str]:
 
 
 def common_target(runs: Sequence[RunResults]) -> float | None:
-    """The target accuracy if all runs share one."""
+    """Return the target accuracy if all runs share one."""
     targets = {run.summary.target_accuracy for run in runs}
     return targets.pop() if len(targets) == 1 else None
 
 
 def percent(share: float) -> str:
-    """A share of 1 in percent."""
+    """Format a share in percent."""
     return f"{100.0 * share:.4g}{_NBSP}%"
 
 
 def ratio(value: float) -> str:
-    """How many times as much, to three digits."""
+    """Format a ratio with three digits."""
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
 
 
 def byte_count(count: float) -> str:
-    """Bytes in the largest unit that leaves a whole part."""
+    """Format bytes in the largest unit that leaves a whole part."""
     place = min(len(_BYTE_UNITS) - 1, max(0, int(math.log10(max(count, 1.0)) + 1e-9) // 3))
     return f"{count / 1000**place:.4g} {_BYTE_UNITS[place]}"
 
@@ -138,7 +138,7 @@ def _rank(run: RunResults) -> tuple[bool, float, int]:
 
 
 def _best(runs: Sequence[RunResults]) -> float | None:
-    """Least joules to the target, if the runs can be compared at all."""
+    """Return the least joules to the target, if the runs can be compared."""
     if len(runs) < 2 or common_target(runs) is None:
         return None
     joules = [run.summary.joules_to_target for run in runs if run.summary.reached]
@@ -183,13 +183,13 @@ def _accuracy(run: RunResults) -> str:
 
 
 def _price(run: RunResults) -> str:
-    """Joules if they are known, else rounds."""
+    """Format the joules to the target if they are known, else the rounds."""
     joules = run.summary.joules_to_target
     return f"in {run.summary.rounds_to_target:,} rounds" if joules is None else f"with {number(joules)}{_NBSP}J"
 
 
 def _factor(run: RunResults, best: RunResults) -> float | None:
-    """How many times the joules of the best run, if both are known."""
+    """Return the joules as a multiple of those of the best run, if both are known."""
     ours, least = run.summary.joules_to_target, best.summary.joules_to_target
     return ours / least if ours is not None and least else None
 

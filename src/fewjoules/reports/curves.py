@@ -1,4 +1,4 @@
-"""What the five figures of a run show, as numbers: both the page and the plots draw these."""
+"""Numbers of the five figures of runs, drawn by both the page and the plots."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points of one run; ``goal`` is the one that met the target."""
+    """Points of one run; ``goal`` is the one that reached the target."""
 
     look: Look
     x: FloatArray
@@ -54,7 +54,7 @@ class LogAxis:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBars:
-    """Joules of one run by kind: one bar a device, or the mean of equally many devices sorted by joules."""
+    """Joules of one run by kind: one bar per device, or per group of equally many devices sorted by joules."""
 
     look: Look
     names: tuple[str, ...] | None
@@ -64,7 +64,7 @@ class DeviceBars:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A prediction of the plan beside what the run took; a run that missed the target took at least that."""
+    """A prediction of the plan and the measured value, which is a lower bound for a run that missed the target."""
 
     look: Look
     predicted: float
@@ -73,7 +73,7 @@ class Forecast:
 
 
 def looks(runs: Sequence[RunResults]) -> list[Look]:
-    """The same colour for the same scheme; schemes without a colour of their own take those left over."""
+    """Choose colours and markers: the same for the same scheme; unknown schemes take unused colours."""
     schemes = dict.fromkeys(run.summary.scheme for run in runs)
     left = [colour for name, colour in COLOURS.items() if name not in schemes] or list(_SPARE_COLOURS)
     others = [scheme for scheme in schemes if scheme not in COLOURS]
@@ -89,7 +89,7 @@ def looks(runs: Sequence[RunResults]) -> list[Look]:
 
 
 def thinned(count: int, most: int, keep: int | None = None) -> IntArray:
-    """At most ``most`` of ``count`` indices, both ends among them: half evenly spaced, half denser at the start."""
+    """Choose at most ``most`` of ``count`` indices with both ends: half evenly spaced, half denser at the start."""
     if count <= most:
         return np.arange(count, dtype=np.int64)
     half = (most - 1) // 2
@@ -100,12 +100,12 @@ def thinned(count: int, most: int, keep: int | None = None) -> IntArray:
 
 
 def accuracy_curves(runs: Sequence[RunResults]) -> list[Curve]:
-    """Test accuracy in percent against rounds, where it was evaluated."""
+    """Return test accuracy in percent against rounds, at the evaluated rounds."""
     return _curves(runs, "round")
 
 
 def error_curves(runs: Sequence[RunResults]) -> list[Curve]:
-    """Test error in percent against joules; an error of 0 is put at half the least error that is drawn."""
+    """Return test error in percent against joules; an error of 0 is drawn at half the least other error."""
     curves = [
         Curve(c.look, c.x, 100.0 - c.y, c.goal and (c.goal[0], 100.0 - c.goal[1]))
         for c in _curves(runs, "total_joules")
@@ -131,7 +131,7 @@ def _curves(runs: Sequence[RunResults], column: str) -> list[Curve]:
 
 
 def device_bars(runs: Sequence[RunResults]) -> list[DeviceBars]:
-    """Joules of each device by kind, for the runs that know some."""
+    """Return the joules of each device by kind, for runs with known joules."""
     bars = []
     for run, look in zip(runs, looks(runs), strict=True):
         joules = run.device_joules
@@ -150,7 +150,7 @@ def device_bars(runs: Sequence[RunResults]) -> list[DeviceBars]:
 
 
 def sparsity_curves(runs: Sequence[RunResults]) -> tuple[tuple[str, ...] | None, list[Curve]]:
-    """Sparsity of each device, with their names; of many or different devices, sorted against their share."""
+    """Return the sparsity of each device with its name; many or different devices are sorted and not named."""
     names = {run.summary.device_names for run in runs}
     shared = names.pop() if len(names) == 1 else None
     if shared is not None and len(shared) > MAX_DEVICES_SHOWN:
@@ -163,13 +163,13 @@ def sparsity_curves(runs: Sequence[RunResults]) -> tuple[tuple[str, ...] | None,
             sparsity = sparsity[np.unique(np.linspace(0, sparsity.size - 1, MAX_BUCKETS).astype(np.int64))]
             curves.append(Curve(look, np.linspace(0.0, 100.0, sparsity.size), sparsity))
         else:
-            beside = 0.7 * ((place + 0.5) / len(runs) - 0.5)  # markers of several runs do not hide each other
+            beside = 0.7 * ((place + 0.5) / len(runs) - 0.5)  # so that markers of several runs do not hide each other
             curves.append(Curve(look, np.arange(sparsity.size, dtype=np.float64) + beside, sparsity))
     return shared, curves
 
 
 def forecasts(runs: Sequence[RunResults]) -> dict[str, list[Forecast]]:
-    """Rounds and joules to the target, predicted and measured, for runs with a plan and a target."""
+    """Return predicted and measured rounds and joules to the target, for runs with a plan and a target."""
     found: dict[str, list[Forecast]] = {"rounds": [], "joules": []}
     for run, look in zip(runs, looks(runs), strict=True):
         plan, summary = run.plan, run.summary
@@ -184,14 +184,14 @@ def forecasts(runs: Sequence[RunResults]) -> dict[str, list[Forecast]]:
 
 
 def accuracy_range(drawn: Sequence[Curve], target: float | None) -> tuple[float, float]:
-    """An axis of percentages that holds the curves and the target with some air."""
+    """Return a range of percentages that holds the curves and the target with some margin."""
     values = np.concatenate([*(curve.y for curve in drawn), [] if target is None else [100.0 * target]])
     air = max(3.0, 0.05 * (values.max() - values.min()))
     return max(0.0, float(values.min() - air)), min(101.0, float(values.max() + air))
 
 
 def log_axis(values: Iterable[float]) -> LogAxis:
-    """An axis that holds the positive values with some air, and never spans less than a factor of 4."""
+    """Return an axis that holds the positive values with some margin and spans at least a factor of 4."""
     logs = np.log10([value for value in values if value > 0.0] or [1.0])
     middle, half = (logs.max() + logs.min()) / 2.0, (logs.max() - logs.min()) / 2.0
     half = max(1.08 * half + 0.02, 0.31)
@@ -203,17 +203,17 @@ def log_axis(values: Iterable[float]) -> LogAxis:
 
 
 def short(name: str, most: int = SHORT_NAME) -> str:
-    """A name that fits beside an axis; its end, often a number, is kept."""
+    """Shorten a name to fit beside an axis; keep its end, which is often a number."""
     return name if len(name) <= most else f"{name[: most - 5]}…{name[-4:]}"
 
 
 def spread(count: int, most: int) -> list[int]:
-    """At most ``most`` evenly spaced indices from 0."""
+    """Return at most ``most`` evenly spaced indices from 0."""
     return list(range(0, count, max(1, math.ceil(count / most))))
 
 
 def is_wide(values: Iterable[float]) -> bool:
-    """The positive values span more than a linear axis shows well."""
+    """Whether the positive values span more than a linear axis shows well."""
     positive = [value for value in values if value > 0.0]
     return bool(positive) and max(positive) > LOG_SPAN * min(positive)
 

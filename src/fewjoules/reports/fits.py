@@ -1,4 +1,4 @@
-"""Fitted models as TOML tables to paste into a scenario, with what the fit leaves unexplained as comments."""
+"""Fitted models as TOML tables to paste into a scenario, with residuals as comments."""
 
 from dataclasses import asdict
 
@@ -11,7 +11,7 @@ from fewjoules.physics.gpu import GpuFit
 
 
 def gpu_fit_report(fit: GpuFit, measurements: dict[str, FloatArray]) -> str:
-    """A [device.gpu] table at the first measured operating point, with standard errors and residuals."""
+    """Return a [device.gpu] table at the first measured operating point, with standard errors and residuals."""
     power, seconds = measurements["power_watts"], measurements["step_seconds"]
     lines = [
         f"# fitted to {power.size} operating points; residuals (rms, largest):",
@@ -27,7 +27,7 @@ def gpu_fit_report(fit: GpuFit, measurements: dict[str, FloatArray]) -> str:
 
 
 def rounds_fit_report(kind: str, fit: RoundsFit[PaperRounds] | RoundsFit[PowerLawRounds], runs: PilotRuns) -> str:
-    """A [rounds] table with 95 % intervals, and the residual of each run."""
+    """Return a [rounds] table with 95 % intervals, and the residual of each run."""
     lines = [
         f"# fitted to {runs.rounds.size} pilot runs; rms residual {fit.rms_log_residual:.2%} of the rounds",
         "# sparsity  local_steps     rounds  residual",

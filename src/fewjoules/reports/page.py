@@ -1,4 +1,4 @@
-"""One self-contained HTML page about one run or several: it opens from a file and asks the network for nothing."""
+"""One self-contained HTML page about one run or several, which works offline."""
 
 import html
 import json
@@ -18,7 +18,7 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inl
 
 
 def write_page(runs: Sequence[RunResults], target: Path, title: str) -> None:
-    """Write the page of the runs under a temporary name and rename it."""
+    """Write the page of the runs, under a temporary name until it is complete."""
     if not runs:
         raise InvalidInputError("a page must show at least 1 run, got 0")
     text = page(ranked(runs), title)
@@ -27,7 +27,7 @@ def write_page(runs: Sequence[RunResults], target: Path, title: str) -> None:
 
 
 def page(runs: Sequence[RunResults], title: str) -> str:
-    """The page as text."""
+    """Return the page as HTML."""
     from plotly.offline import get_plotlyjs
 
     figures = sections(runs)
@@ -92,7 +92,7 @@ def _section(place: int, section: Section) -> str:
 
 
 def _facts(runs: Sequence[RunResults]) -> str:
-    """How the runs were made; what differs between them is told for each."""
+    """Return a table of how the runs were made; facts that differ are listed for each run."""
     names = [look.label for look in looks(runs)]
     told = [_all_facts(run) for run in runs]
     rows = []
@@ -116,7 +116,7 @@ def _all_facts(run: RunResults) -> dict[str, str]:
 
 
 def _scenarios(runs: Sequence[RunResults]) -> list[str]:
-    """Each different scenario file once, folded."""
+    """Return each different scenario file once, folded."""
     texts = dict.fromkeys(run.scenario_text for run in runs if run.scenario_text)
     shown = []
     for text in texts:
@@ -126,7 +126,7 @@ def _scenarios(runs: Sequence[RunResults]) -> list[str]:
 
 
 def _json(value: object) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """Return JSON that cannot end the script element around it."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

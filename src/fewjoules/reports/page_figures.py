@@ -1,4 +1,4 @@
-"""The figures of the page in the words of plotly.js. Colours that start with @ are filled in by the page's theme."""
+"""The figures of the page as plotly.js JSON. The theme of the page replaces colours that start with @."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ class Section:
 
 
 def sections(runs: Sequence[RunResults]) -> list[Section]:
-    """The five figures."""
+    """Return the sections of the five figures."""
     return [_accuracy(runs), _error(runs), _joules(runs), _sparsity(runs), _forecast(runs)]
 
 
@@ -219,7 +219,7 @@ def _log_axis(title: str, values: Iterable[float]) -> Json:
 
 
 def _named_axis(names: Sequence[str], *, most: int = curves.MAX_NAMES) -> Json:
-    """An axis with a name at whole numbers from 0, at most ``most`` of them."""
+    """Return an axis with names at whole numbers from 0, at most ``most`` of them."""
     shown = curves.spread(len(names), most)
     text = [html.escape(curves.short(names[place])) for place in shown]
     axis = _axis("", -0.5, len(names) - 0.5)
@@ -232,7 +232,7 @@ def _line_at(y: float) -> Json:
 
 
 def _all(drawn: Sequence[Curve], axis: str) -> list[float]:
-    """The least and the largest value of all curves on one axis."""
+    """Return the least and the largest value of all curves on one axis."""
     values = np.concatenate([getattr(curve, axis) for curve in drawn])
     return [float(values.min()), float(values.max())]
 
@@ -242,5 +242,5 @@ def _colour(look: Look) -> str:
 
 
 def _numbers(values: FloatArray) -> list[float]:
-    """Six digits are more than a screen can show."""
+    """Round to six digits, which is more than a screen can show."""
     return [float(f"{value:.6g}") for value in values]

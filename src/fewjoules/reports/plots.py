@@ -1,4 +1,4 @@
-"""Figures. Matplotlib is imported where it is used: it is slow to load."""
+"""Figures of plans. Matplotlib is imported where it is used, because it is slow to load."""
 
 import os
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ STYLE: dict[Any, Any] = {
 
 
 def require_plot_path(path: str | Path) -> Path:
-    """Refuse a file that could not be written before any work is done."""
+    """Refuse, before any work is done, a file that could not be written."""
     file = Path(path)
     extension = file.suffix.lower().lstrip(".")
     if extension not in FORMATS:
@@ -55,7 +55,7 @@ def require_plot_path(path: str | Path) -> Path:
 
 
 def plot_energy_by_local_steps(problem: ControlProblem, plans: Sequence[Plan], path: str | Path) -> None:
-    """Energy against H with each H's own best sparsity, the ridge, with the chosen points marked."""
+    """Draw the ridge, the energy of the best sparsity for each H, and mark the plans."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -81,7 +81,7 @@ def plot_energy_by_local_steps(problem: ControlProblem, plans: Sequence[Plan], p
 
 
 def _curves(problem: ControlProblem, plans: Sequence[Plan]) -> dict[str, FloatArray]:
-    """Least energy for each H, for the schemes that plan both H and sparsity."""
+    """Return the least energy for each H, for the schemes that plan both H and sparsity."""
     curves = {"flexible": energy_by_local_steps(problem)}
     if any(plan.scheme == "unified" for plan in plans):
         curves["unified"] = energy_by_local_steps(problem, shared=True)
@@ -89,7 +89,7 @@ def _curves(problem: ControlProblem, plans: Sequence[Plan]) -> dict[str, FloatAr
 
 
 def _energy_range(curves: dict[str, FloatArray]) -> tuple[float, float]:
-    """The ridge with some air; plans far above it would flatten it."""
+    """Return the range of the ridge with some margin; it leaves out plans far above, which would flatten the ridge."""
     values = np.concatenate([curve[np.isfinite(curve)] for curve in curves.values()])
     low, high = float(values.min()), float(values.max())
     air = 0.08 * max(high - low, 0.02 * low, 1e-300)

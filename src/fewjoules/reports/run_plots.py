@@ -1,4 +1,4 @@
-"""The figures of runs for papers: one column wide. Matplotlib is imported where it is used: it is slow to load."""
+"""Figures of runs for papers, one column wide. Matplotlib is imported where it is used: it is slow to load."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ _STYLE = STYLE | {
 
 
 def save_plots(runs: Sequence[RunResults], folder: Path, format: PlotFormat = "png") -> list[Path]:  # noqa: A002
-    """Draw the five figures; those for which the runs hold no numbers are left out of the list."""
+    """Draw the five figures and return their files; figures without data are left out."""
     import matplotlib as mpl
 
     if format not in FORMATS:
@@ -56,7 +56,7 @@ def save_plots(runs: Sequence[RunResults], folder: Path, format: PlotFormat = "p
 
 
 def draw_accuracy(runs: Sequence[RunResults]) -> "Figure | None":
-    """Test accuracy against rounds."""
+    """Draw test accuracy against rounds."""
     from matplotlib.ticker import MaxNLocator
 
     drawn = curves.accuracy_curves(runs)
@@ -81,7 +81,7 @@ def draw_accuracy(runs: Sequence[RunResults]) -> "Figure | None":
 
 
 def draw_error(runs: Sequence[RunResults]) -> "Figure | None":
-    """Test error against joules."""
+    """Draw test error against joules."""
     drawn = curves.error_curves(runs)
     if not drawn:
         return None
@@ -101,7 +101,7 @@ def draw_error(runs: Sequence[RunResults]) -> "Figure | None":
 
 
 def draw_joules(runs: Sequence[RunResults]) -> "Figure | None":
-    """Joules of each device by kind, one panel a run."""
+    """Draw joules of each device by kind, one panel per run."""
     drawn = curves.device_bars(runs)
     if not drawn:
         return None
@@ -130,7 +130,7 @@ def draw_joules(runs: Sequence[RunResults]) -> "Figure | None":
 
 
 def draw_sparsity(runs: Sequence[RunResults]) -> "Figure | None":
-    """Sparsity of each device."""
+    """Draw the sparsity of each device."""
     names, drawn = curves.sparsity_curves(runs)
     figure, (axes,) = _figure(1, 2.5)
     for curve in drawn:
@@ -148,7 +148,7 @@ def draw_sparsity(runs: Sequence[RunResults]) -> "Figure | None":
 
 
 def draw_forecast(runs: Sequence[RunResults]) -> "Figure | None":
-    """Rounds and joules to the target, predicted (open) and measured (filled; a triangle: at least)."""
+    """Draw rounds and joules to the target: predicted (open) and measured (filled; a triangle means at least)."""
     found = {kind: rows for kind, rows in curves.forecasts(runs).items() if rows}
     if not found:
         return None
@@ -231,14 +231,14 @@ def _legend_of_forecasts(figure: "Figure") -> None:
 
 
 def _text(name: str, most: int = curves.SHORT_NAME) -> str:
-    """A name that Matplotlib takes as it is: no mathematics, and no leading underscore, which would hide it."""
+    """Escape a name for Matplotlib: no mathematics, and no leading underscore, which would hide it."""
     plain = curves.short(name, most).replace("$", r"\$")
     return f" {plain}" if plain.startswith("_") else plain
 
 
 @contextmanager
 def _quiet_glyphs() -> Iterator[None]:
-    """Names may hold characters that the font lacks; a box in their place is enough."""
+    """Silence warnings about characters that the font lacks; boxes in their place are enough."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield

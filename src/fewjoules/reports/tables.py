@@ -16,7 +16,7 @@ MAX_GROUPS_SHOWN = 20
 
 
 def plan_report(scenario: Scenario, plans: Sequence[Plan]) -> Stack:
-    """What each plan does and costs, its sparsity by group, and what is proved."""
+    """Return the choices and costs of each plan, its sparsity by group, and the proved bound."""
     parts: list[RenderableType] = [
         _headline(scenario),
         "",
@@ -29,7 +29,7 @@ def plan_report(scenario: Scenario, plans: Sequence[Plan]) -> Stack:
 
 
 def number(value: float) -> str:
-    """Four significant digits; thousands separated; powers of ten only where they help."""
+    """Format a number with four significant digits and thousands separated, or as a power of ten."""
     if value == 0.0 or 1e-3 <= abs(value) < 1e4:
         return f"{value:.4g}"
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.3e}"
@@ -73,7 +73,7 @@ def _energy_table(plans: Sequence[Plan]) -> Table:
 
 
 def _sparsity_table(scenario: Scenario, plans: Sequence[Plan]) -> Table:
-    """Sparsity by group; a group whose devices differ shows its range."""
+    """Return the sparsity by group; a group whose devices differ shows its range."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("sparsity of")
     table.add_column("devices", justify="right")

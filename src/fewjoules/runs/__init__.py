@@ -1,1 +1,1 @@
-"""Runs from start to finish: their tasks, their folders, and what is read back from them."""
+"""Runs from start to finish: tasks, results folders, and results read back from them."""

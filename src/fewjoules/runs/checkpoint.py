@@ -1,4 +1,4 @@
-"""The state of a run in one file: safetensors with the small things as JSON in its header, never half written."""
+"""The state of a run in one safetensors file, with small values as JSON in its header; it is never half written."""
 
 import json
 import zlib
@@ -19,14 +19,14 @@ from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.files import whole_file
 
 CHECKPOINT_VERSION = 2
-_KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # of the header in the metadata, now and before the package was renamed
-_CLIENTS, _OUTER = "clients.", "outer."  # prefixes of what clients keep, and of the moments of the outer optimiser
+_KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # header keys in the metadata: now, and before the package was renamed
+_CLIENTS, _OUTER = "clients.", "outer."  # prefixes of client states and of the outer optimiser's moments
 Identity = Mapping[str, Any]
 Tensors = dict[str, torch.Tensor]
 
 
 def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
-    """Write the server's state, what clients keep, totals and the round; random streams follow from seed and round."""
+    """Write server state, client states and totals; random streams need no state, as seed and round determine them."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(loop.simulator).items()}
     header = {
         "version": CHECKPOINT_VERSION,
@@ -41,9 +41,9 @@ def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
 
 
 def load_checkpoint(path: Path, identity: Identity, simulator: Simulator) -> dict[str, Any]:
-    """Put the simulator into the saved state; the result is what a loop needs beside it.
+    """Put the simulator into the saved state; return the other arguments of its loop.
 
-    A checkpoint of anything else than this run is refused and the difference named; the simulator is then as before.
+    A checkpoint of another run is refused with the first difference; the simulator is then unchanged.
     """
     header, tensors = _read(path)
     _require_same(path, header, identity)
@@ -81,7 +81,7 @@ def _read(path: Path) -> tuple[Any, Tensors]:
             return json.loads(metadata.get(_KEY) or metadata.get(_FIRST_KEY) or "{}"), tensors
     except (SafetensorError, OSError, ValueError) as error:
         raise InvalidInputError(
-            f"{path}: must be a checkpoint of FewJoules, got a file that is not ({error})"
+            f"{path}: must be a checkpoint of FewJoules, but cannot be read as one ({error})"
         ) from error
 
 
@@ -108,12 +108,12 @@ def _checksum(tensor: torch.Tensor) -> int:
 
 
 def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], simulator: Simulator) -> None:
-    """Refuse a checkpoint in which a tensor is missing, has another form or is damaged."""
+    """Refuse a checkpoint in which a tensor is missing, has the wrong type or shape, or is damaged."""
     checksums = header.get("checksums")
     for name, (kind, shapes) in _expected(tensors, simulator).items():
         found = tensors.get(name)
         if found is None or not isinstance(checksums, dict):
-            raise InvalidInputError(f"{path}: the checkpoint must hold {name} with a checksum, got none")
+            raise InvalidInputError(f"{path}: the checkpoint lacks {name} or its checksum")
         if tuple(found.shape) not in shapes or found.dtype != kind:
             raise InvalidInputError(
                 f"{path}: {name} must be {kind} of shape {' or '.join(map(str, shapes))}, "
@@ -126,7 +126,7 @@ def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], si
 
 
 def _expected(tensors: Tensors, simulator: Simulator) -> dict[str, tuple[torch.dtype, list[tuple[int, ...]]]]:
-    """Type and allowed shapes of every tensor that the run must have."""
+    """Return the type and the allowed shapes of every tensor that the run must have."""
     state, options = simulator.state, simulator.options
     size, everyone = state.weights.numel(), (options.clients,)
     numbers = tensors.get(_CLIENTS + "numbers")
@@ -154,7 +154,7 @@ def _require_clients(path: Path, numbers: torch.Tensor, clients: int) -> None:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """A safetensors file that appears whole or not at all."""
+    """Write a safetensors file that appears whole or not at all."""
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with whole_file(path) as stream:
         stream.write(save(ready, metadata))
@@ -168,7 +168,7 @@ def _require_same(path: Path, header: Any, identity: Identity) -> None:
             f"{path}: the version of the checkpoint must be {CHECKPOINT_VERSION}, got {header.get('version')!r}"
         )
     if not isinstance(header.get("identity"), dict):
-        raise InvalidInputError(f"{path}: the checkpoint must tell the identity of its run, got none")
+        raise InvalidInputError(f"{path}: the checkpoint lacks the identity of its run")
     stored, here = _flat(header["identity"]), _flat(json.loads(json.dumps(identity)))
     for key in [*here, *stored]:
         if stored.get(key) != here.get(key):

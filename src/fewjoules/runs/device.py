@@ -1,4 +1,4 @@
-"""Where a run is trained."""
+"""Choice of the training device."""
 
 import torch
 
@@ -6,14 +6,14 @@ from fewjoules.errors import InvalidInputError
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a name; "auto" is a GPU where there is one."""
+    """Return the device of a name; "auto" is a GPU where there is one."""
     if name not in ("auto", "cpu", "cuda"):
         raise InvalidInputError(f"device must be auto, cpu or cuda, got {name!r}")
     if name == "cuda" and not torch.cuda.is_available():
-        raise InvalidInputError("device = 'cuda' needs a GPU that PyTorch can use, got none")
+        raise InvalidInputError("device = 'cuda' needs a GPU that PyTorch can use; none was found")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def device_name(device: torch.device) -> str:
-    """The processor or the name of the GPU."""
+    """Name of the device: "cpu", or "cuda: " and the model of the GPU."""
     return "cpu" if device.type == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"

@@ -1,4 +1,4 @@
-"""The files of a run folder: their names and versions. docs/ledger.md describes each."""
+"""Names and versions of the files in a results folder. docs/ledger.md describes each."""
 
 from fewjoules.files import PARTIAL_SUFFIX
 
@@ -8,4 +8,4 @@ CHECKPOINT, PLAN, SCENARIO, RUN = "checkpoint.safetensors", "plan.json", "scenar
 SETTINGS = "settings.json"  # how the command was called; a folder with it can be resumed
 MODEL, PAGE, COMPARISON = "model.safetensors", "page.html", "comparison.json"
 LEDGER_TABLE, METRICS_TABLE = "ledger.parquet", "metrics.parquet"
-BEGUN = f".begun{PARTIAL_SUFFIX}"  # its first files are being written
+BEGUN = f".begun{PARTIAL_SUFFIX}"  # exists while the first files are being written

@@ -1,4 +1,4 @@
-"""The results folder of a run, while it goes on and afterwards. docs/ledger.md lists the files."""
+"""Run a plan in a results folder: start, checkpoint, resume and finish. docs/ledger.md lists the files."""
 
 import contextlib
 import json
@@ -43,9 +43,9 @@ from fewjoules.runs.training import Training, train_task
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How a run is carried out, none of which changes its results.
+    """Settings that do not change the results of a run.
 
-    ``begin`` is called once everything was checked and before anything is written.
+    ``begin`` is called after all checks and before anything is written.
     """
 
     checkpoint_seconds: float = 30.0
@@ -55,9 +55,9 @@ class RunSettings:
 
 
 def require_new_folder(folder: Path) -> None:
-    """Refuse a folder that holds anything: results are never mixed or overwritten.
+    """Refuse a folder that is not empty: results are never mixed or overwritten.
 
-    What a run left that was killed while it made its folder does not count.
+    Files of a run that was killed while it made the folder do not count.
     """
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     remains = {SCENARIO, PLAN, SETTINGS} if BEGUN in names else set()
@@ -65,13 +65,13 @@ def require_new_folder(folder: Path) -> None:
     foreign = names - remains - passing - {LOCK}
     if foreign or (folder.exists() and not folder.is_dir()):
         raise InvalidInputError(
-            f"{folder}: the results folder must be new or empty, got one that is not; --resume goes on"
+            f"{folder}: the results folder must be new or empty; use --resume to continue the run in it"
         )
 
 
 @contextlib.contextmanager
 def beginning(folder: Path) -> Iterator[None]:
-    """Mark a folder as begun while its first files are written: a kill spoils nothing, an error leaves nothing."""
+    """Mark a folder while its first files are written: after a kill it can be reused, after an error it is empty."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / BEGUN).touch()
     try:
@@ -85,7 +85,7 @@ def beginning(folder: Path) -> Iterator[None]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run came to its end here."""
+    """Whether the folder holds a finished run."""
     try:
         return bool(json.loads((folder / RUN).read_text(encoding="utf-8")).get("finished"))
     except (OSError, ValueError, AttributeError):
@@ -95,7 +95,7 @@ def is_finished(folder: Path) -> bool:
 def run_in_folder(
     task: ScenarioTask, plan: Plan, folder: Path, settings: RunSettings, *, resume: bool
 ) -> dict[str, Any]:
-    """Train a plan, start or go on, and leave the results; returns what run.json says."""
+    """Train a plan from the start or from a checkpoint, write the results and return the content of run.json."""
     began = time.monotonic()
 
     def opened(simulator: Simulator) -> TrainingLoop:
@@ -121,7 +121,7 @@ def run_in_folder(
 
 
 class _Checkpoints:
-    """Saves the loop from time to time; the logs are flushed first, so that they reach as far as the checkpoint."""
+    """Saves the loop at intervals; logs are flushed first, so that they are never behind the checkpoint."""
 
     def __init__(self, folder: Path, task: ScenarioTask, simulator: Simulator, seconds: float) -> None:
         self.folder, self.simulator = folder, simulator
@@ -141,7 +141,7 @@ class _Checkpoints:
         self._clock.restart()
 
     def new_loop(self, plan: Plan, *, fresh: bool) -> TrainingLoop:
-        """A loop at round 0; a run that was killed before its first checkpoint starts again."""
+        """Return a loop at round 0; a run that was killed before its first checkpoint starts again."""
         save_scenario(self.folder, self.scenario)
         plan.save(self.folder / PLAN)
         logs = {table.name: self.folder / table.name for table in (LEDGER, METRICS)}
@@ -160,7 +160,7 @@ class _Checkpoints:
 
 
 def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, began: float) -> dict[str, Any]:
-    """Write every result, then run.json, which marks the run as finished; last, remove what only a resume needs."""
+    """Write all results, then run.json, which marks the run as finished; last, remove the files for a resume."""
     loop = training.loop
     _require_every_round(folder, training)
     loop.ledger.finish(folder / LEDGER_TABLE, keep_parts=True)
@@ -188,7 +188,7 @@ def _require_every_round(folder: Path, training: Training) -> None:
 
 
 def clean_up(folder: Path) -> None:
-    """Remove what only a resume needs from a finished run."""
+    """Remove the files that only a resume needs from a finished run."""
     (folder / CHECKPOINT).unlink(missing_ok=True)
     for table in (LEDGER, METRICS):
         if (folder / table.name).is_dir():

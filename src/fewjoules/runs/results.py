@@ -1,4 +1,4 @@
-"""The results folder of a run, read for tables and figures. docs/ledger.md describes its files."""
+"""Read the results folder of a run for tables and figures. docs/ledger.md describes its files."""
 
 import json
 import tomllib
@@ -25,7 +25,7 @@ _MANY = 2**53
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """What run.json says; None where it says null."""
+    """Content of run.json; None stands for null."""
 
     scenario: str
     scheme: str
@@ -43,17 +43,17 @@ class RunSummary:
     seconds_to_target: float | None
     realised_over_planned_radio: float | None
     test_accuracy: float | None
-    facts: Mapping[str, str]  # how the run was made, in words
+    facts: Mapping[str, str]  # circumstances of the run by name, for display
 
     @property
     def reached(self) -> bool:
-        """The run had a target and met it."""
+        """Whether the run had a target and reached it."""
         return bool(self.target_reached) and self.rounds_to_target is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResults:
-    """One run: its summary, one row a round, its plan if it had one, and totals of each device on demand."""
+    """Results of one run: its summary, one metrics row per round, its plan if any, and the joules of each device."""
 
     folder: Path
     summary: RunSummary
@@ -77,7 +77,7 @@ class RunResults:
 
     @cached_property
     def device_joules(self) -> dict[str, FloatArray]:
-        """Joules of each device by kind, shape (devices,); kinds that the ledger does not know are left out."""
+        """Joules of each device by kind, shape (devices,); kinds without data in the ledger are left out."""
         count = self.summary.sparsity.size
         totals = {kind: np.zeros(count) for kind in KINDS}
         known = dict.fromkeys(KINDS, False)
@@ -97,7 +97,7 @@ class RunResults:
         return {kind: totals[kind] for kind in KINDS if known[kind]}
 
     def at_target(self, column: str) -> float:
-        """A running total when the target was met, or at the end of a run that did not meet it; NaN if unknown."""
+        """Return a running total when the target was reached, or at the end if it never was; NaN if unknown."""
         rows = self.metrics
         if self.summary.reached:
             rows = rows[rows["round"] <= self.summary.rounds_to_target]
@@ -105,7 +105,7 @@ class RunResults:
 
 
 def plain_text(text: object) -> str:
-    """A name from a file as one short line of printable characters."""
+    """Return a name from a file as one short line of printable characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
     return line if len(line) <= MAX_NAME_LENGTH else line[: MAX_NAME_LENGTH - 1] + "…"
 
@@ -125,7 +125,7 @@ def _read_summary(path: Path, scenario_text: str) -> RunSummary:
 
 
 def _partition(scenario_text: str) -> str | None:
-    """How the scenario deals the data out, if it says so."""
+    """Return how the scenario partitions the data, if it says so."""
     try:
         training = tomllib.loads(scenario_text).get("training")
     except (ValueError, RecursionError):
@@ -137,7 +137,7 @@ def _partition(scenario_text: str) -> str | None:
 def _summary_from(data: dict[str, Any]) -> RunSummary:
     def value(key: str) -> Any:
         if key not in data:
-            raise InvalidInputError(f"the key {key} must be present, got none")
+            raise InvalidInputError(f"the key {key} is missing")
         return data[key]
 
     def optional(key: str, high: float = np.inf) -> float | None:
@@ -172,7 +172,7 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
 
 
 def _device_names(devices: Any, count: int) -> tuple[str, ...]:
-    """Names of the devices, numbered where several share one."""
+    """Return the names of the devices, numbered where several share a name."""
     names = devices.get("names") if isinstance(devices, dict) else None
     if not isinstance(names, list) or len(names) != count:
         got = len(names) if isinstance(names, list) else type(names).__name__
@@ -190,7 +190,7 @@ def _device_names(devices: Any, count: int) -> tuple[str, ...]:
 
 
 def _facts(data: Mapping[str, Any], devices: int) -> dict[str, str]:
-    """What the page tells of how a run was made; keys that are absent are left out."""
+    """Return the circumstances of a run for its page; missing keys are left out."""
     told = {
         "scenario": data.get("scenario"),
         "data": data.get("data"),

@@ -1,4 +1,4 @@
-"""How a run was called, so that it can be resumed: settings.json and the scenario beside it."""
+"""Save and load the settings of a command and its scenario, so that a run can be resumed."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from fewjoules.scenario import Scenario
 
 
 def save_settings(folder: Path, scenario: Scenario, **settings: Any) -> None:
-    """Write the scenario and how the command was called."""
+    """Write the scenario and the settings of the command."""
     folder.mkdir(parents=True, exist_ok=True)
     known = {
         "version": SETTINGS_VERSION,
@@ -26,16 +26,16 @@ def save_settings(folder: Path, scenario: Scenario, **settings: Any) -> None:
 
 
 def save_scenario(folder: Path, scenario: Scenario) -> None:
-    """Write the scenario as it was read."""
+    """Write the scenario file as it was read."""
     with whole_file(folder / SCENARIO) as stream:
         stream.write(scenario.text.encode())
 
 
 def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
-    """Read what ``save_settings`` wrote; refuse a folder without it, and one of another command."""
+    """Read the settings that ``save_settings`` wrote; refuse a folder without them or of another command."""
     file = folder / SETTINGS
     if not file.is_file():
-        raise InvalidInputError(f"{folder}: must be the results folder of a run, got one without {SETTINGS}")
+        raise InvalidInputError(f"{folder}: must be the results folder of a run, but {SETTINGS} is missing")
     try:
         settings = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
@@ -51,13 +51,13 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
         )
     if command is not None and settings["command"] != command:
         raise InvalidInputError(
-            f"{folder}: the run was made by fewjoules {settings['command']}, got {command} --resume"
+            f"{folder}: the run was made by fewjoules {settings['command']} and cannot be resumed by {command}"
         )
     return dict(settings)
 
 
 def stored_scenario(folder: Path, path: str | None) -> Scenario:
-    """The scenario of a run that is resumed; one that is given must be the same."""
+    """Load the scenario of a run to resume; a scenario given by ``path`` must be the same."""
     settings = stored_settings(folder)
     stored = read_text(folder / SCENARIO)
     if path is not None:

@@ -1,4 +1,4 @@
-"""From a scenario to a run: data, partition, model, plan and options put together."""
+"""Turn a scenario into a task: data, partition, model and options."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from fewjoules.runs.training import Task
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.schema.training import TrainingTable
 
-SPARE_ROUNDS = 4  # a run towards a target without a limit may take so many times the predicted rounds
+SPARE_ROUNDS = 4  # a run with a target and no training.rounds may take this many times the planned rounds
 
 _COSTS = (
     "joules_per_bit",
@@ -43,7 +43,7 @@ _COSTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioTask(Task):
-    """What all schemes of a scenario share: data on the training device, its partition, and the initial model."""
+    """A task shared by all schemes of a scenario: data on the training device, its partition, the initial model."""
 
     scenario: Scenario
     training: TrainingTable
@@ -57,7 +57,7 @@ def prepare(
     data_dir: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> ScenarioTask:
-    """Load the data, deal it out and build the model; whatever does not fit is said here."""
+    """Load the data, partition it and build the model; refuse a scenario whose parts do not fit together."""
     training = scenario.training
     if training is None:
         raise InvalidInputError(f"{scenario.name}: [training] is missing")
@@ -83,7 +83,7 @@ def prepare(
 
 
 def varied(task: ScenarioTask, **changes: Any) -> ScenarioTask:
-    """The task with other [training] keys, a new seed say: dealt out and built anew, the samples shared."""
+    """Return the task with other [training] keys, such as a seed: a new partition and model of the same samples."""
     training = TrainingTable.model_validate(task.training.model_dump() | changes)
     training.check()
     if training.data != task.training.data:
@@ -99,7 +99,7 @@ def varied(task: ScenarioTask, **changes: Any) -> ScenarioTask:
 
 
 def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
-    """The plan's H and sparsity with the scenario's options.
+    """Return training options with the plan's H and sparsity and the scenario's other options.
 
     Without training.rounds a run takes the plan's rounds, or up to four times as many where it has a target or budget.
     """
@@ -119,7 +119,7 @@ def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
 
 
 def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
-    """What a checkpoint must have in common with the run that resumes it."""
+    """Return the facts that a checkpoint must share with the run that resumes it."""
     fleet = task.scenario.fleet
     return {
         "fewjoules version": __version__,

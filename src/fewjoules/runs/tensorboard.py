@@ -1,4 +1,4 @@
-"""Rounds as TensorBoard scalars, for those who watch runs there."""
+"""Write the progress of a run as TensorBoard scalars."""
 
 import math
 from pathlib import Path
@@ -9,21 +9,21 @@ from fewjoules.errors import InvalidInputError
 
 
 class TensorBoardLog:
-    """Writes one event file into a folder; called after each round, and only then is the file made."""
+    """Writes one event file into a folder; call it after each round. The first call makes the file."""
 
     def __init__(self, folder: Path) -> None:
-        """Needs the package tensorboard."""
+        """Refuse to start without the package tensorboard."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise InvalidInputError(
-                "TensorBoard logging needs the package tensorboard, got none; pip install 'fewjoules[tensorboard]'"
+                "TensorBoard logging needs the package tensorboard; pip install 'fewjoules[tensorboard]'"
             ) from error
         self._open = lambda: SummaryWriter(str(folder))
         self._writer: SummaryWriter | None = None
 
     def __call__(self, report: Report) -> None:
-        """Log what is known after this round."""
+        """Log the finite numbers of this round."""
         self._writer = self._writer or self._open()
         totals = report.totals
         scalars = {
@@ -41,12 +41,12 @@ class TensorBoardLog:
                 self._writer.add_scalar(name, value, report.round)
 
     def __enter__(self) -> "TensorBoardLog":
-        """Nothing to do."""
+        """Return the log itself."""
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
     ) -> None:
-        """Write what is left."""
+        """Write the remaining events and close the file."""
         if self._writer is not None:
             self._writer.close()

@@ -1,4 +1,4 @@
-"""``fewjoules.train``: a user's own model on a user's own arrays."""
+"""``fewjoules.train``: train a user's own model on a user's own arrays."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ Arrays = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished training: the trained model, one metrics row a round, one ledger row a round and device.
+    """A finished training: the trained model, one metrics row per round, one ledger row per round and participant.
 
-    ``metrics`` and ``ledger`` are NumPy structured arrays; docs/ledger.md lists their columns. The unknown is NaN.
+    ``metrics`` and ``ledger`` are NumPy structured arrays; docs/ledger.md lists their columns. Unknown numbers are NaN.
     """
 
     model: nn.Module
@@ -41,7 +41,7 @@ class Run:
 
     @property
     def energy_joules(self) -> float:
-        """Of all devices and rounds; NaN without a fleet."""
+        """Joules of all devices and rounds; NaN without a fleet."""
         kinds = ("uplink_joules", "downlink_joules", "compute_joules")
         return math.fsum(math.fsum(self.ledger[kind]) for kind in kinds)
 
@@ -69,9 +69,9 @@ def train(
     """Train by FT-LSGD-DB in the simulator and account for every joule, bit and second.
 
     ``clients`` holds (inputs, targets) of each client, as arrays or tensors. Give ``local_steps`` and ``sparsity`` (one
-    number or one a client), or a ``plan``, whose rounds are then the default, or a ``preset`` that has both.
-    ``loss(outputs, targets)`` may return one number or one a sample; the default is cross-entropy. The caller's model
-    is not changed. Error feedback is on unless a preset does without. Other options are those of ``TrainingOptions``,
+    number or one per client), or a ``plan``, whose rounds are then the default, or a ``preset`` that sets both.
+    ``loss(outputs, targets)`` may return one number or one per sample; the default is cross-entropy. The caller's model
+    is not changed. Error feedback is on unless a preset turns it off. Other options are those of ``TrainingOptions``,
     such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all.
     """
     _require_kinds(model, clients, fleet, plan)
@@ -88,7 +88,7 @@ def train(
         **options,
     )
     if chosen.target_accuracy is not None and test is None:
-        raise InvalidInputError("target_accuracy needs a test set, got none")
+        raise InvalidInputError("target_accuracy needs a test set")
     task = Task(
         model=model,
         federation=Federation(samples, parts),
@@ -107,7 +107,7 @@ def train(
 
 
 def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any) -> None:
-    """Refuse arguments that are something else altogether."""
+    """Refuse arguments of the wrong type."""
     if not isinstance(model, nn.Module):
         raise InvalidInputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     if not isinstance(clients, Sequence):
@@ -126,7 +126,7 @@ def _planned(
     clients: int,
     preset: str | None,
 ) -> dict[str, Any]:
-    """H, sparsity and rounds: as they are given, from a plan, or those of the preset."""
+    """Return H, sparsity and rounds: as given, from the plan, or from the preset."""
     if plan is not None and (local_steps is not None or sparsity is not None):
         raise InvalidInputError("train needs either a plan or local_steps and sparsity, got both")
     usual = {} if preset is None else preset_options(preset)
@@ -147,9 +147,9 @@ def _planned(
 
 
 def _gather(clients: Sequence[Arrays], device: torch.device) -> tuple[Samples, list[IntArray]]:
-    """All clients' samples in one pair of tensors, and the numbers of each client's."""
+    """Join the samples of all clients in one pair of tensors; return it and the sample numbers of each client."""
     if len(clients) == 0:
-        raise InvalidInputError("clients must have at least one entry, got none")
+        raise InvalidInputError("clients must have at least one entry")
     pairs = [_tensors(pair, device, f"clients[{number}]") for number, pair in enumerate(clients)]
     first = pairs[0]
     for number, pair in enumerate(pairs):
@@ -166,7 +166,7 @@ def _gather(clients: Sequence[Arrays], device: torch.device) -> tuple[Samples, l
 
 
 def _tensors(pair: Arrays, device: torch.device, name: str) -> Samples:
-    """Inputs as float32, targets as int64 labels or float32 values, both finite and of one length."""
+    """Return inputs as float32 and targets as int64 labels or float32 values; refuse unequal lengths and NaN."""
     try:
         inputs, targets = (torch.as_tensor(array) for array in pair)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""The one way in which a task is trained: by ``train``, ``compare``, ``fewjoules.train`` and whoever else trains."""
+"""Train a task: shared by the commands ``train`` and ``compare``, ``fewjoules.train`` and the reproduction."""
 
 import copy
 from collections.abc import Callable
@@ -26,7 +26,7 @@ DIVERGED = "diverged"
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is to be learned: a model, the clients' data, a loss, and what the clients' devices spend."""
+    """A learning task: a model, the clients' data, a loss, and the costs of the clients' devices."""
 
     model: nn.Module
     federation: Federation
@@ -37,23 +37,23 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training that has ended: its loop, with state, logs and totals, and why it ended."""
+    """A finished training: its loop, with state, logs and totals, and the reason why it stopped."""
 
     loop: TrainingLoop
     reason: str
 
     @property
     def simulator(self) -> Simulator:
-        """Closed, but its state is there."""
+        """The simulator, closed; its state can still be read."""
         return self.loop.simulator
 
     @property
     def rounds(self) -> int:
-        """Rounds that were trained."""
+        """Number of rounds trained."""
         return self.simulator.state.round
 
     def trained_model(self, model: nn.Module) -> nn.Module:
-        """A copy of the model with the global weights and buffers, on the processor, in evaluation mode."""
+        """Return a copy of the model with the global weights and buffers, on the processor, in evaluation mode."""
         result = copy.deepcopy(model).cpu()
         self.simulator.parameters.load(result, self.simulator.state.weights)
         self.simulator.buffers.load(result, self.simulator.state.buffers)
@@ -61,7 +61,7 @@ class Training:
 
 
 def in_memory(simulator: Simulator) -> TrainingLoop:
-    """A loop from the first round on that leaves nothing on disk."""
+    """Return a loop that starts at the first round and writes nothing to disk."""
     return TrainingLoop(simulator, RowLog(None, LEDGER), RowLog(None, METRICS))
 
 
@@ -95,8 +95,8 @@ def train_task(
 ) -> Training:
     """Train until there is a reason to stop.
 
-    ``opened`` makes the loop, new or resumed, once everything was checked. With ``keep_diverged`` a training that
-    diverges ends with that reason instead of an error.
+    ``opened`` makes the loop, new or resumed, after all checks. With ``keep_diverged`` a training that diverges ends
+    with that reason instead of an error.
     """
     simulator = Simulator(task.model, task.federation, options, loss=task.loss, fleet=task.fleet, graphs=graphs)
     try:

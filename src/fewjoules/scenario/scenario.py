@@ -20,7 +20,7 @@ from fewjoules.scenario.schema.tables import DeviceTable, ModelTable, RadioTable
 from fewjoules.scenario.schema.training import TrainingTable
 
 MAX_SCENARIO_BYTES = 64 * 2**20
-STATISTIC_BITS = 32  # of a running mean or variance, which every message carries whole
+STATISTIC_BITS = 32  # bits of a running mean or variance, all of which every message carries
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,9 +33,9 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A checked scenario. ``text`` is the file as it was read; files that it names lie beside ``folder``.
+    """A checked scenario. ``text`` is the file as it was read; files that it names are looked up in ``folder``.
 
-    ``statistics`` are numbers that every message holds beside the update.
+    ``statistics`` is how many numbers every message carries in addition to the update.
     """
 
     name: str
@@ -55,18 +55,18 @@ class Scenario:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "Scenario":
-        """Read a scenario file; whatever is wrong with it is said in one sentence that names the file."""
+        """Read a scenario file; an error is one sentence that names the file and the key."""
         file = Path(path)
         return cls.from_text(read_text(file, max_bytes=MAX_SCENARIO_BYTES), str(path), file.parent)
 
     @classmethod
     def embedded(cls) -> "Scenario":
-        """The scenario that ships with FewJoules: 12 devices in four radio groups."""
+        """Return the scenario that ships with FewJoules: 12 devices in four radio groups."""
         text = resources.files("fewjoules.embedded").joinpath("four-groups.toml").read_text(encoding="utf-8")
         return cls.from_text(text, "four-groups (embedded)", Path())
 
     def problem(self) -> ControlProblem:
-        """The control problem that the scenario describes; its fleet's messages hold the model's statistics, too."""
+        """Return the control problem of the scenario; messages include the model's statistics."""
         try:
             return ControlProblem(
                 fleet=self.fleet.with_message_bits(STATISTIC_BITS * self.statistics) if self.statistics else self.fleet,
@@ -82,7 +82,7 @@ class Scenario:
 
     @classmethod
     def from_text(cls, text: str, name: str, folder: Path) -> "Scenario":
-        """A scenario from the text of a file; ``name`` says in errors where it came from."""
+        """Make a scenario from the text of a file; ``name`` names the file in errors."""
         try:
             tables = validate(ScenarioTables, _parse(text))
             scenario = cls._from_tables(tables, name, text, folder)
@@ -121,7 +121,7 @@ def _parse(text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"must be TOML ({error})") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError("must be TOML with numbers and nesting of sane size, got more") from error
+        raise InvalidInputError("must be TOML; a number or the nesting is too large") from error
     devices = data.get("device")
     for number, device in enumerate(devices if isinstance(devices, list) else [], start=1):
         if isinstance(device, dict):
@@ -130,7 +130,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _sizes(model: ModelTable, training: TrainingTable | None, folder: Path) -> tuple[int, int]:
-    """Parameters and statistics of the model."""
+    """Return the numbers of parameters and statistics of the model."""
     parameters, architecture = model.parameters, model.architecture
     if (parameters is None) == (architecture is None):
         given = "both" if parameters is not None else "neither"
@@ -146,7 +146,7 @@ def _sizes(model: ModelTable, training: TrainingTable | None, folder: Path) -> t
         )
     data = (training and training.data) or (None if own else ARCHITECTURES[architecture].usual_data)
     if data is None:
-        raise InvalidInputError(f"model.architecture = {architecture!r} needs training.data, got none")
+        raise InvalidInputError(f"model.architecture = {architecture!r} needs training.data")
     images = Images(*SHAPES[data], CLASSES)
     return _sizes_of_own(architecture, images, folder) if own else _known_sizes(architecture, images, data)
 
@@ -161,7 +161,7 @@ def _known_sizes(architecture: str, images: Images, data: str) -> tuple[int, int
 
 
 def _sizes_of_own(architecture: str, images: Images, folder: Path) -> tuple[int, int]:
-    """Build the network to count: this loads PyTorch and runs the user's function."""
+    """Build the network to count its numbers; this loads PyTorch and runs the user's function."""
     from fewjoules.engine.models.networks import build, parameter_count, statistics_count
 
     try:
@@ -174,7 +174,7 @@ def _sizes_of_own(architecture: str, images: Images, folder: Path) -> tuple[int,
 def _fleet(devices: list[DeviceTable], folder: Path) -> Fleet:
     total = sum(device.count for device in devices)
     if not 1 <= total <= MAX_DEVICES:
-        raise InvalidInputError(f"the counts of all devices must add to 1 to {MAX_DEVICES}, got {total}")
+        raise InvalidInputError(f"the counts of all devices must sum to 1 to {MAX_DEVICES}, got {total}")
     rates: dict[RadioTable, float] = {}
     costs = []
     for device in devices:
@@ -198,7 +198,7 @@ def _fleet(devices: list[DeviceTable], folder: Path) -> Fleet:
 
 
 def _require_times(tables: ScenarioTables, round_seconds: float | None) -> None:
-    """A deadline needs every time; name the first device that lacks one."""
+    """Refuse a deadline if times are missing, and name the first device without them."""
     if round_seconds is None:
         return
     for device in tables.device:

@@ -182,10 +182,10 @@ def test_a_users_own_network_is_built_by_name_with_the_weights_of_its_seed(own):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("users_networks:missing", "must name a function of users_networks, got 'missing'"),
+        ("users_networks:missing", "must name a function of users_networks; 'missing' is not one"),
         ("users_networks:number", "must name a function"),
         ("users_networks:no_module", "must return a torch.nn.Module, got str"),
-        ("no_such_module:small", "must name a module that can be imported, got 'no_such_module'"),
+        ("no_such_module:small", "must name a module that can be imported; importing 'no_such_module' failed"),
         ("torch:ones", "must return a torch.nn.Module, got Tensor"),
         ("json:dumps", "must be a function of (channels, height, width, classes)"),
         (":small", "must name a module that can be imported"),

@@ -405,7 +405,7 @@ def test_a_loss_that_is_one_number_a_batch_trains_like_one_a_sample():
     """With unequal batches padding would count, so that clients train one by one; with equal ones they need not."""
     torch.manual_seed(0)
     module = nn.Linear(4, 3)
-    with pytest.warns(FewJoulesWarning, match="one number a batch"):
+    with pytest.warns(FewJoulesWarning, match="one number per batch"):
         run = fj.train(module, clients=CLIENTS, loss=nn.CrossEntropyLoss(), **OPTIONS)
     plain = fj.train(module, clients=CLIENTS, **OPTIONS)
     np.testing.assert_allclose(reference.flat(run.model), reference.flat(plain.model), rtol=0, atol=5e-6)

@@ -44,19 +44,19 @@ BY_CODE: Mapping[int, ValueKind] = {kind.code: kind for kind in _REGISTERED}
 
 
 def kind_named(name: str) -> ValueKind:
-    """The kind of this name."""
+    """Return the kind of values of this name."""
     if name not in KINDS:
         raise InvalidInputError(f"values must be one of {', '.join(KINDS)}, got {name!r}")
     return KINDS[name]
 
 
 def kind_code(kind: str) -> int:
-    """The number of a kind on the wire."""
+    """Number of a kind on the wire."""
     return kind_named(kind).code
 
 
 def quantised(values: Floats, kind: str, *, levels: int = 15, rng: np.random.Generator | None = None) -> Floats:
-    """What a receiver sees of the values when they are sent as this kind."""
+    """Return the values as a receiver decodes them when they are sent as this kind."""
     chosen = kind_named(kind)
     parts = chosen.split(values, levels, rng)
     return chosen.join(parts.symbols, memoryview(parts.plain), memoryview(parts.side))

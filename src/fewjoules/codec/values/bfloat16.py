@@ -17,11 +17,11 @@ class BFloat16:
     needs_rng = False
 
     def side_bytes(self, count: int) -> int:
-        """None."""
+        """No side information."""
         return 0
 
     def split(self, values: Floats, levels: int, rng: np.random.Generator | None) -> SplitValues:
-        """To nearest, ties to even; what would become infinite is refused."""
+        """Round to nearest, ties to even; refuse values that would become infinite."""
         bits = values.view(np.uint32)
         rounded = bits + 0x7FFF + (bits >> 16 & 1)
         rounded = np.where((bits & 0x7FFFFFFF) > 0x7F800000, bits | 0x400000, rounded) >> 16  # a NaN stays one
@@ -34,7 +34,7 @@ class BFloat16:
         return SplitValues((rounded >> 7 & 0xFF).astype(np.uint8), plain.tobytes(), b"")
 
     def join(self, symbols: Bytes, plain: memoryview, side: memoryview) -> Floats:
-        """Any bits are values."""
+        """Put the bits together; all bits are valid."""
         rest = np.frombuffer(plain, dtype=np.uint8).astype(np.uint32)
         return ((rest & 0x80) << 24 | symbols.astype(np.uint32) << 23 | (rest & 0x7F) << 16).view(np.float32)
 

@@ -17,11 +17,11 @@ class Float16:
     needs_rng = False
 
     def side_bytes(self, count: int) -> int:
-        """None."""
+        """No side information."""
         return 0
 
     def split(self, values: Floats, levels: int, rng: np.random.Generator | None) -> SplitValues:
-        """To nearest, ties to even; what would become infinite is refused."""
+        """Round to nearest, ties to even; refuse values that would become infinite."""
         with np.errstate(over="ignore"):
             half = values.astype(np.float16)
         if np.any(np.isinf(half) & np.isfinite(values)):
@@ -34,7 +34,7 @@ class Float16:
         return SplitValues((bits >> 7 & 0xFF).astype(np.uint8), plain.tobytes(), b"")
 
     def join(self, symbols: Bytes, plain: memoryview, side: memoryview) -> Floats:
-        """Any bits are values."""
+        """Put the bits together; all bits are valid."""
         rest = np.frombuffer(plain, dtype=np.uint8).astype(np.uint16)
         bits = (rest & 0x80) << 8 | symbols.astype(np.uint16) << 7 | (rest & 0x7F)
         return bits.view(np.float16).astype(np.float32)

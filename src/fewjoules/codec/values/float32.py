@@ -1,4 +1,4 @@
-"""Values as they are."""
+"""Values in full precision."""
 
 import numpy as np
 
@@ -16,18 +16,18 @@ class Float32:
     needs_rng = False
 
     def side_bytes(self, count: int) -> int:
-        """None."""
+        """No side information."""
         return 0
 
     def split(self, values: Floats, levels: int, rng: np.random.Generator | None) -> SplitValues:
-        """Every bit of the values."""
+        """Split the bits of the values without rounding."""
         bits = values.view(np.uint32)
         rest = (bits >> 8 & 0x800000) | (bits & 0x7FFFFF)
         plain = rest.astype("<u4").view(np.uint8).reshape(-1, 4)[:, : self.plain_bytes].tobytes()
         return SplitValues((bits >> 23).astype(np.uint8), plain, b"")
 
     def join(self, symbols: Bytes, plain: memoryview, side: memoryview) -> Floats:
-        """Any bits are values."""
+        """Put the bits together; all bits are valid."""
         wide = np.zeros((symbols.size, 4), dtype=np.uint8)
         wide[:, : self.plain_bytes] = np.frombuffer(plain, dtype=np.uint8).reshape(-1, self.plain_bytes)
         rest = wide.view("<u4").ravel().astype(np.uint32)

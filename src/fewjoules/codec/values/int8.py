@@ -18,11 +18,11 @@ class Int8:
     needs_rng = False
 
     def side_bytes(self, count: int) -> int:
-        """A float32 a block."""
+        """One float32 per block."""
         return 4 * block_count(count)
 
     def split(self, values: Floats, levels: int, rng: np.random.Generator | None) -> SplitValues:
-        """To the nearest step, ties to even."""
+        """Round to the nearest step, ties to even."""
         require_finite(values, self.name)
         starts = np.arange(0, values.size, BLOCK)
         scales = np.maximum.reduceat(np.abs(values), starts) if values.size else np.zeros(0, np.float32)
@@ -32,7 +32,7 @@ class Int8:
         return SplitValues(to_symbols(np.rint(quotient)), b"", scales.astype("<f4").tobytes())
 
     def join(self, symbols: Bytes, plain: memoryview, side: memoryview) -> Floats:
-        """Scale times step, from float64 to the nearest float32."""
+        """Return scale times step, rounded from float64 to the nearest float32."""
         return from_symbols(symbols, side, MAX_LEVELS)
 
 

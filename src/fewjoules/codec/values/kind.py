@@ -1,4 +1,4 @@
-"""What a kind of values is: how values become bytes, and bytes values."""
+"""Interface of a kind of values: it turns values into bytes and back."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,36 +24,36 @@ class ValueKind(Protocol):
 
     @property
     def name(self) -> str:
-        """What callers say."""
+        """Name in the Python API."""
 
     @property
     def code(self) -> int:
-        """What the header says, 0 to 15."""
+        """Number in the header, 0 to 15."""
 
     @property
     def wire_version(self) -> int:
-        """The version of the format that its messages carry: the first that knew it."""
+        """Version of the format in its messages: the first version that has this kind."""
 
     @property
     def plain_bytes(self) -> int:
-        """Plain bytes of each value."""
+        """Number of plain bytes of each value."""
 
     @property
     def lossy(self) -> bool:
-        """Whether the receiver may see other values than the sender has."""
+        """Whether values are rounded."""
 
     @property
     def needs_rng(self) -> bool:
         """Whether values are rounded at random."""
 
     def side_bytes(self, count: int) -> int:
-        """Bytes of side information of so many values."""
+        """Number of bytes of side information for ``count`` values."""
 
     def split(self, values: Floats, levels: int, rng: np.random.Generator | None) -> SplitValues:
-        """Values in parts, rounded where the kind is lossy; ``levels`` and ``rng`` are for kinds that round at random.
+        """Split values into parts, rounded if the kind is lossy; kinds that round at random use ``levels`` and ``rng``.
 
-        ``InvalidInputError`` for values that the kind cannot carry.
+        Raises ``InvalidInputError`` for values that the kind cannot represent.
         """
 
     def join(self, symbols: Bytes, plain: memoryview, side: memoryview) -> Floats:
-        """The values that the parts stand for, or ``CorruptPayloadError`` where no encoder writes such parts."""
+        """Return the values of the parts, or raise ``CorruptPayloadError`` for parts that no encoder writes."""

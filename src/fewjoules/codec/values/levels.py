@@ -12,12 +12,12 @@ ZERO_SYMBOL = 128
 
 
 def to_symbols(levels: FloatArray) -> Bytes:
-    """Whole numbers from -127 to 127 as bytes in their order, so that a table of frequencies has no hole."""
+    """Map whole numbers from -127 to 127 to bytes in the same order, so that a table of frequencies has no gaps."""
     return (levels + ZERO_SYMBOL).astype(np.uint8)
 
 
 def from_symbols(symbols: Bytes, side: memoryview, steps: int) -> Floats:
-    """scale * level / ``steps``, with one scale a block in ``side``."""
+    """Return scale * level / ``steps``, with one scale per block in ``side``."""
     scales, signed = read_scales(side), symbols.astype(np.int16) - ZERO_SYMBOL
     if not 1 <= steps <= MAX_LEVELS:
         raise CorruptPayloadError(f"the number of levels must be from 1 to {MAX_LEVELS}, got {steps}")

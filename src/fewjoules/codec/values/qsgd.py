@@ -1,4 +1,4 @@
-"""Values rounded at random to levels of the norm of their block, so that their mean is right [ALISTARH17]."""
+"""Values rounded at random, without bias, to levels of the norm of their block [ALISTARH17]."""
 
 import numpy as np
 
@@ -19,11 +19,11 @@ class Qsgd:
     needs_rng = True
 
     def side_bytes(self, count: int) -> int:
-        """A byte for s, and a float32 a block."""
+        """One byte for s, and one float32 per block."""
         return 1 + 4 * block_count(count)
 
     def split(self, values: Floats, levels: int, rng: np.random.Generator | None) -> SplitValues:
-        """Rounded up with the probability that makes the levels unbiased."""
+        """Round up or down at random, with the probability that makes the levels unbiased."""
         require_finite(values, self.name)
         require_integer("levels", levels, low=1, high=MAX_LEVELS)
         if not isinstance(rng, np.random.Generator):
@@ -40,7 +40,7 @@ class Qsgd:
         return SplitValues(to_symbols(np.copysign(chosen, values)), b"", side)
 
     def join(self, symbols: Bytes, plain: memoryview, side: memoryview) -> Floats:
-        """Norm times level over s, from float64 to the nearest float32."""
+        """Return norm * level / s, rounded from float64 to the nearest float32."""
         return from_symbols(symbols, side[1:], side[0])
 
 

@@ -1,4 +1,4 @@
-"""Scales that blocks of values share, and sums over blocks that come out alike everywhere."""
+"""Scales of blocks of values, and sums over blocks that are the same to the bit on every machine."""
 
 from typing import TypeVar
 
@@ -15,24 +15,24 @@ BLOCK = 1024  # values that share a scale
 
 
 def block_count(count: int) -> int:
-    """Blocks of so many values; the last one may be short."""
+    """Number of blocks for ``count`` values; the last one may be short."""
     return -(-count // BLOCK)
 
 
 def over_values(scales: NDArray[Number], count: int) -> NDArray[Number]:
-    """For each of ``count`` values the scale of its block."""
+    """Return the scale of the block of each of ``count`` values."""
     return np.repeat(scales, BLOCK)[:count]
 
 
 def in_blocks(numbers: FloatArray) -> FloatArray:
-    """The numbers, one row a block, zeros where the last block is short; (blocks, ``BLOCK``)."""
+    """Return the numbers with one row per block, padded with zeros; (blocks, ``BLOCK``)."""
     rows = np.zeros((block_count(numbers.size), BLOCK))
     rows.ravel()[: numbers.size] = numbers
     return rows
 
 
 def sums_by_halves(rows: FloatArray) -> FloatArray:
-    """The sum of each row of (blocks, ``BLOCK``), in an order that other array libraries can repeat to the bit."""
+    """Sum each row of (blocks, ``BLOCK``) in an order that other array libraries can repeat to the bit."""
     half = rows.shape[1]
     while half > 1:
         half //= 2
@@ -41,7 +41,7 @@ def sums_by_halves(rows: FloatArray) -> FloatArray:
 
 
 def block_norms(values: Floats) -> Floats:
-    """Euclidean norm of each block, rounded up to float32 so that no level exceeds the number of levels."""
+    """Return the Euclidean norm of each block, rounded up to float32 so that no level exceeds the number of levels."""
     squares = sums_by_halves(in_blocks(np.square(values, dtype=np.float64)))
     with np.errstate(over="ignore"):
         norms = np.sqrt(squares).astype(np.float32)
@@ -49,7 +49,7 @@ def block_norms(values: Floats) -> Floats:
 
 
 def require_finite(values: Floats, kind: str) -> None:
-    """Refuse values whose scale would not be a number."""
+    """Refuse NaN and infinite values, whose block would have no finite scale."""
     finite = np.isfinite(values)
     if not finite.all():
         entry = int(np.argmin(finite))
@@ -57,7 +57,7 @@ def require_finite(values: Floats, kind: str) -> None:
 
 
 def read_scales(side: memoryview) -> Floats:
-    """The float32 scales that side information holds; an encoder writes finite ones of at least 0."""
+    """Read the float32 scales from side information; they must be finite and at least 0."""
     scales = np.frombuffer(side, dtype="<f4").astype(np.float32)
     wrong = ~np.isfinite(scales) | np.signbit(scales)
     if wrong.any():

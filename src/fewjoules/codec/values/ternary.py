@@ -18,11 +18,11 @@ class Ternary:
     needs_rng = False
 
     def side_bytes(self, count: int) -> int:
-        """A float32, if there are values."""
+        """One float32, if there are values."""
         return 4 if count else 0
 
     def split(self, values: Floats, levels: int, rng: np.random.Generator | None) -> SplitValues:
-        """Each value as the mean magnitude with its own sign."""
+        """Split into signs and the mean magnitude."""
         require_finite(values, self.name)
         if not values.size:
             return SplitValues(np.zeros(0, np.uint8), b"", b"")
@@ -30,7 +30,7 @@ class Ternary:
         return SplitValues(np.signbit(values).astype(np.uint8), b"", mean.astype("<f4").tobytes())
 
     def join(self, symbols: Bytes, plain: memoryview, side: memoryview) -> Floats:
-        """The mean magnitude with the sign of each."""
+        """Return the mean magnitude with the sign of each value."""
         if not symbols.size:
             return np.zeros(0, np.float32)
         mean = read_scales(side)[0]

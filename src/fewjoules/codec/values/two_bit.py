@@ -1,11 +1,11 @@
 """Values as their signs and one of two magnitudes of their block.
 
-A magnitude is large if it exceeds the mean magnitude of its block, else small; the receiver sees the mean of its group.
-So a block keeps its sum of magnitudes, and the squared error is at most 1 - 1/1024 of the squared norm, up to rounding:
-one mean for all, which is never better, already keeps |x|_1^2 / n >= |x|_2^2 / n of it.
+A magnitude is large if it exceeds the mean magnitude of its block, else small; the receiver gets the mean of its group,
+small or large. So a block keeps its sum of magnitudes, and the squared error is at most 1 - 1/1024 of the squared norm,
+up to rounding: one mean for all, which is never better, already keeps |x|_1^2 / n >= |x|_2^2 / n of it.
 
-No mean leaves the range of what it is the mean of: multiples of a float32 up to 1024 are exact in float64, and rounding
-keeps order. Hence every block has a small magnitude, small <= large, and both are finite.
+Every mean lies between its smallest and largest number in float64, too: multiples of a float32 up to 1024 are exact,
+and rounding keeps order. Hence every block has a small magnitude, small <= large, and both are finite.
 """
 
 import numpy as np
@@ -28,11 +28,11 @@ class TwoBit:
     needs_rng = False
 
     def side_bytes(self, count: int) -> int:
-        """Two float32 a block."""
+        """Two float32 per block."""
         return 8 * block_count(count)
 
     def split(self, values: Floats, levels: int, rng: np.random.Generator | None) -> SplitValues:
-        """Each value as the mean magnitude of its group with its own sign; where none is large, large is small."""
+        """Split into signs, groups and the two means of each block; without large values, large equals small."""
         require_finite(values, self.name)
         magnitudes = in_blocks(np.abs(values, dtype=np.float64))
         filled = np.minimum(values.size - BLOCK * np.arange(len(magnitudes)), BLOCK)
@@ -46,7 +46,7 @@ class TwoBit:
         return SplitValues(symbols, b"", scales.astype("<f4").tobytes())
 
     def join(self, symbols: Bytes, plain: memoryview, side: memoryview) -> Floats:
-        """Small or large of the block, with the sign of each."""
+        """Return the small or the large magnitude of the block, with the sign of each value."""
         small, large = read_scales(side).reshape(-1, 2).T
         if np.any(small > large):
             block = int(np.argmax(small > large))

@@ -1,1 +1,1 @@
-"""FT-LSGD-DB as functions of state; every execution runs these, or is held to them."""
+"""FT-LSGD-DB as pure functions of state. Every backend calls them or is tested to give the same results."""

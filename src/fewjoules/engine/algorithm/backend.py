@@ -1,4 +1,4 @@
-"""What runs a round: clients on the processor, on a GPU, or on devices elsewhere."""
+"""Interface of the code that runs a round: clients on the processor, on a GPU, or on remote devices."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -10,26 +10,26 @@ from fewjoules.engine.algorithm.state import ClientState, ServerState
 
 
 class Backend(Protocol):
-    """Runs the clients of a federation and keeps what they keep.
+    """Runs the clients of a federation and stores their states between rounds.
 
-    A backend may compute a client's round in its own way, but what it delivers and what its clients keep are those of
-    ``client_round``: tests/engine/test_contract.py holds every backend to it. The server's state is never changed.
+    A backend may compute a client's round in its own way, but uploads and client states must equal those of
+    ``client_round``; tests/engine/test_contract.py checks every backend. The server's state is never changed.
     """
 
     def prepare(self, plan: RoundPlan) -> None:
-        """Get ready what can be for a round to come; called while another one runs. ``accepted`` is not known yet."""
+        """Prepare a later round while the current one runs. ``plan.accepted`` is not known yet."""
 
     def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
-        """Run one round from this state; ``meanwhile`` is work that need not wait for it."""
+        """Run one round from this state; ``meanwhile`` is independent work to overlap with it."""
 
     def client_state(self, client: int) -> ClientState | None:
-        """What a client keeps; None before it first took part."""
+        """State of a client; None before it first took part."""
 
     def save(self) -> dict[str, torch.Tensor]:
-        """What all clients keep, as named tensors; empty where they keep it themselves."""
+        """Return the states of all clients as named tensors; empty where the clients store them themselves."""
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take up what ``save`` gave."""
+        """Restore the client states that ``save`` returned."""
 
     def close(self) -> None:
-        """Let go of threads and memory."""
+        """Release threads and memory."""

@@ -30,7 +30,7 @@ from fewjoules.errors import DivergedError, InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What H local steps of one client came to: its change w - v, its buffers and moments, and how the steps went."""
+    """Result of H local steps of one client: its change w - v, buffers, moments, loss and accuracy of each step."""
 
     change: Floats
     buffers: Floats
@@ -42,7 +42,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What one client sends: the update as the server sees it, its buffers, and the bytes they take."""
+    """Message of one client: the update as the server decodes it, its buffers, and their size in bytes."""
 
     update: SparseUpdate
     buffers: Floats
@@ -57,7 +57,7 @@ LocalSteps = Callable[[ClientState, ClientOrder], Steps]
 def client_round(
     train: LocalSteps, state: ClientState, order: ClientOrder, options: TrainingOptions
 ) -> tuple[Upload, ClientState]:
-    """Lines 4 to 10 for one client; ``train`` takes its H local steps from the global weights on."""
+    """Run lines 4 to 10 for one client; ``train`` takes its H local steps, starting from the global weights."""
     state = settled(state, order.accepted_round)
     return upload_of(train(state, order), state, order, options)
 
@@ -65,7 +65,7 @@ def client_round(
 def upload_of(
     steps: Steps, state: ClientState, order: ClientOrder, options: TrainingOptions
 ) -> tuple[Upload, ClientState]:
-    """Lines 8 to 10: what the client sends of its change, and what it keeps. Arrays of both may be overwritten."""
+    """Run lines 8 to 10: compress the change, return the upload and the new state. May overwrite its input arrays."""
     residual = np.zeros_like(steps.change) if state.residual is None else state.residual
     if options.residual_decay != 1.0:
         residual *= np.float32(options.residual_decay)
@@ -93,7 +93,7 @@ def upload_of(
 
 
 def settled(state: ClientState, accepted_round: int) -> ClientState:
-    """The state once the last round that the server accepted is known: a lost upload returns to the residual."""
+    """Forget the last upload, or add it back to the residual if the server did not accept it."""
     last = state.last_upload
     if last is None:
         return state
@@ -109,13 +109,13 @@ def kept_vectors(options: TrainingOptions) -> tuple[str, ...]:
 
 
 def new_client(options: TrainingOptions, size: int) -> ClientState:
-    """The state of a client that takes part for the first time, for a model of ``size`` parameters."""
+    """Return the state of a client that takes part for the first time, for a model of ``size`` parameters."""
     vectors: dict[str, Any] = {name: np.zeros(size, dtype=np.float32) for name in kept_vectors(options)}
     return ClientState(**vectors)
 
 
 def dense_bytes(vector: Floats) -> int:
-    """Bytes of a message with every entry as float32: buffers, and whole models on the downlink."""
+    """Bytes of a message with every entry as float32, as used for buffers and for whole models on the downlink."""
     from fewjoules.codec.frame import encoded_size
 
     if vector.size == 0:

@@ -1,4 +1,4 @@
-"""What an option may be. Each option is declared once; the Python API and the scenario file are both held to it."""
+"""Allowed values of options. Each option is declared once and checked for the Python API and the scenario file."""
 
 import math
 from collections.abc import Mapping, Set
@@ -9,15 +9,15 @@ from fewjoules.errors import InvalidInputError, require_array, require_integer, 
 
 
 class Check(Protocol):
-    """Refuses values that an option cannot have."""
+    """Refuses invalid values of an option."""
 
     def require(self, name: str, value: Any) -> None:
-        """Raise an ``InvalidInputError`` that names the option, what it may be and what it was."""
+        """Raise an ``InvalidInputError`` that names the option, its allowed values and the value given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A finite number from ``low`` to ``high``; ``above`` and ``below`` leave out the ends."""
+    """A finite number from ``low`` to ``high``; ``above`` excludes ``low`` and ``below`` excludes ``high``."""
 
     low: float = 0.0
     high: float = math.inf
@@ -95,7 +95,7 @@ class LostUploads:
     high: int
 
     def require(self, name: str, value: Any) -> None:
-        """Check the shape; who the clients are is checked where their number is known."""
+        """Check the types; the client numbers are checked by ``TrainingOptions``, which knows how many there are."""
         if not isinstance(value, Mapping):
             raise InvalidInputError(f"{name} must be a mapping of rounds to sets of clients, got {value!r}")
         for number, devices in value.items():
@@ -105,7 +105,7 @@ class LostUploads:
 
 
 def option(check: Check, default: Any = MISSING, *, factory: Any = MISSING, optional: bool = False) -> Any:
-    """A dataclass field with its check; with ``optional`` the value may also be None, which is then the default."""
+    """Declare a dataclass field with its check; ``optional`` also allows None and makes it the default."""
     metadata = {"check": check, "optional": optional}
     if optional and default is MISSING and factory is MISSING:
         default = None

@@ -7,8 +7,8 @@ With gradient g (clipped, and with weight decay added where it is not AdamW's), 
     adamw     v <- mu v + (1 - mu) g          w <- w - eta decay w
               s <- beta2 s + (1 - beta2) g^2  w <- w - eta (v / (1 - mu^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)
 
-Tensors may have a leading axis of clients. ``step_in_place`` is for a processor; ``traced_step`` gives new tensors, so
-that a GPU can record it, with the step size a tensor. The contract of the backends holds the two together.
+Tensors may have a leading axis of clients. ``step_in_place`` is for a processor; ``traced_step`` returns new tensors
+and takes the step size as a tensor, so that a GPU can record it. tests/engine/test_contract.py compares the two.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _CLIP_EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 @dataclass(frozen=True, slots=True)
 class InnerRule:
-    """What of the options decides a local step."""
+    """The options that decide a local step."""
 
     kind: str
     momentum: float
@@ -34,7 +34,7 @@ class InnerRule:
 
     @classmethod
     def of(cls, options: TrainingOptions) -> "InnerRule":
-        """The rule of a run."""
+        """Rule that the options of a run ask for."""
         assert options.inner is not None
         assert options.momentum is not None
         return cls(
@@ -48,13 +48,13 @@ class InnerRule:
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """What the rule keeps from step to step."""
+        """Names of the moments that the rule keeps from step to step."""
         return {"sgd": (), "momentum": ("velocity",), "adamw": ("velocity", "squares")}[self.kind]
 
 
 @dataclass(slots=True)
 class Moments:
-    """Moments of each parameter tensor, and how many steps each client has taken: a number or (clients,)."""
+    """Moments of each parameter tensor, and the number of steps taken: one number or (clients,)."""
 
     velocity: list[torch.Tensor] = field(default_factory=list)
     squares: list[torch.Tensor] = field(default_factory=list)
@@ -70,7 +70,7 @@ def step_in_place(
     *,
     stacked: bool,
 ) -> None:
-    """Take one step: ``weights`` and ``moments`` are changed in place."""
+    """Take one local step and change ``weights`` and ``moments`` in place."""
     gradients = _prepared(weights, gradients, rule, stacked)
     if rule.kind == "adamw":
         stepped, new = _adamw(weights, gradients, rate, rule, moments)
@@ -87,7 +87,7 @@ def step_in_place(
 def traced_step(
     weights: list[torch.Tensor], gradients: list[torch.Tensor], rate: Any, rule: InnerRule, moments: Moments
 ) -> tuple[list[torch.Tensor], Moments]:
-    """The same for a stack of clients in plain arithmetic: new weights and moments."""
+    """Take one local step for a stack of clients and return new weights and moments."""
     gradients = _prepared(weights, gradients, rule, True)
     if rule.kind == "adamw":
         return _adamw(weights, gradients, rate, rule, moments)
@@ -100,7 +100,7 @@ def traced_step(
 def _prepared(
     weights: list[torch.Tensor], gradients: list[torch.Tensor], rule: InnerRule, stacked: bool
 ) -> list[torch.Tensor]:
-    """Gradients after clipping and weight decay."""
+    """Return the gradients after clipping and weight decay."""
     if rule.clip is not None:
         axes = [list(range(1 if stacked else 0, g.ndim)) for g in gradients]
         squares = [g.square().sum(own) if own else g.square() for g, own in zip(gradients, axes, strict=True)]
@@ -129,14 +129,14 @@ def _adamw(
 
 
 def _correction(beta: float, steps: Any) -> Any:
-    """1 - beta^t, by which a moment that started at zero is too small after t steps."""
+    """Return 1 - beta^t, the bias after t steps of a moment that started at zero."""
     if not torch.is_tensor(steps):
         return 1.0 - beta**steps
     return (1.0 - torch.pow(beta, steps.double())).float()
 
 
 def _along(factor: Any, tensor: torch.Tensor) -> Any:
-    """A number, or one for each client, in the shape that multiplies a stack."""
+    """Reshape one factor per client so that it broadcasts over a stack; a single number stays as it is."""
     if not torch.is_tensor(factor) or factor.ndim == 0:
         return factor
     return factor.view(-1, *[1] * (tensor.ndim - 1))

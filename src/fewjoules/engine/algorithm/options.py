@@ -1,4 +1,4 @@
-"""Everything a training run may be told, declared and checked once. docs/training.md explains every option."""
+"""All options of a training run, declared and checked once. docs/training.md explains each of them."""
 
 import math
 from collections.abc import Mapping, Set
@@ -19,18 +19,18 @@ MAX_ROUNDS = 10_000_000
 LARGEST_RATE = 3e38  # what float32 can hold
 PRECISIONS = ("float32", "tf32", "bf16")
 USUAL_MOMENTUM = 0.9
-EVALUATE_STEPS = 10  # without ``evaluate_every``, the test set is looked at about every so many local steps
+EVALUATE_STEPS = 10  # without ``evaluate_every``, the model is evaluated about every so many local steps
 _RATE = Number(0.0, LARGEST_RATE, above=True)
 _DECAY = Number(0.0, 1.0, below=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """FT-LSGD-DB and the family of methods around it.
+    """Options of FT-LSGD-DB and the family of methods around it.
 
-    ``sparsity`` has one entry a client; ``batch_size`` None is all local data at every step; ``failures`` names the
-    clients whose upload is lost, by round (from 1). ``inner``, ``momentum`` and ``momentum_state`` may be left out:
-    a momentum above 0 asks for inner momentum, which starts from rest in every round.
+    ``sparsity`` has one entry per client; a ``batch_size`` of None means all local data at every step; ``failures``
+    maps a round (from 1) to the clients whose upload is lost in it. ``inner``, ``momentum`` and ``momentum_state`` may
+    be left out: a momentum above 0 then selects inner momentum, reset to zero at the start of every round.
     """
 
     local_steps: int = option(Whole(1, MAX_LOCAL_STEPS))
@@ -77,7 +77,7 @@ class TrainingOptions:
 
     @classmethod
     def of(cls, **given: Any) -> "TrainingOptions":
-        """Options with those of the preset, if one is named, for what is not given."""
+        """Make options; those not given come from the preset, if one is named."""
         unknown = sorted(set(given) - set(cls.__dataclass_fields__))
         if unknown:
             known = ", ".join(cls.__dataclass_fields__)
@@ -86,7 +86,7 @@ class TrainingOptions:
         return cls(**(given if preset is None else preset_options(preset) | given))
 
     def __post_init__(self) -> None:
-        """Refuse what no run can be, and fill in what was left out."""
+        """Refuse invalid options and fill in those that depend on others."""
         for one in fields(self):
             value = getattr(self, one.name)
             if value is not None or not one.metadata["optional"]:
@@ -98,7 +98,7 @@ class TrainingOptions:
         self._fill_in()
 
     def _require_pairs(self) -> None:
-        """What one option asks of another."""
+        """Refuse options that contradict each other."""
         if (self.schedule == "step") != bool(self.decay_rounds):
             raise InvalidInputError(
                 f"decay_rounds and schedule = 'step' go together, got {list(self.decay_rounds)} and {self.schedule!r}"
@@ -120,7 +120,7 @@ class TrainingOptions:
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
+        """Number of clients."""
         return int(np.size(self.sparsity))
 
     @property
@@ -130,11 +130,11 @@ class TrainingOptions:
 
     @property
     def evaluation_rounds(self) -> int:
-        """The test set is looked at every so many rounds, and after the last."""
+        """Number of rounds between two evaluations; the last round is always evaluated."""
         return self.evaluate_every or math.ceil(EVALUATE_STEPS / self.local_steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON can hold; two runs with equal ones are the same run."""
+        """Return the options as values that JSON can hold; runs with equal values are the same run."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["sparsity"] = np.asarray(self.sparsity).tolist()
         plain["decay_rounds"] = list(self.decay_rounds)

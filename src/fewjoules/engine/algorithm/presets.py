@@ -1,9 +1,9 @@
 """Methods of the literature as names: each preset is a set of options with the constants of its paper.
 
 A constant is here only if the paper or its authors' code gives it. Step sizes and their schedules, batches and numbers
-of rounds belong to a task and are left to the user. ``local_steps`` and ``sparsity`` are used where neither the caller
-nor a plan gives them. tests/reference/presets.py has each method once more, as its paper states it, and lists where a
-preset differs from its paper.
+of rounds belong to a task and are left to the user. ``local_steps`` and ``sparsity`` apply where neither the caller
+nor a plan gives them. tests/reference/presets.py implements each method again, as its paper states it, and lists where
+a preset differs from its paper.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Preset:
 
 
 def preset_options(name: str) -> dict[str, OptionValue]:
-    """A preset's options, to be changed at will."""
+    """Return a copy of a preset's options."""
     if not isinstance(name, str) or name not in PRESETS:
         raise InvalidInputError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}")
     return dict(PRESETS[name].options)
@@ -160,7 +160,7 @@ _ALL = (
         {
             "inner": "sgd",
             "local_steps": 1,
-            "compressor": "none",  # compressor "qsgd" would divide by 1 + omega, which serves error feedback alone
+            "compressor": "none",  # compressor "qsgd" would divide by 1 + omega, which only error feedback needs
             "sparsity": 1.0,
             "values": "qsgd",
             "levels": 15,

@@ -1,4 +1,4 @@
-"""One round seen from outside: what the server asks of each client, and what comes back."""
+"""Plan and result of one round: what the server asks of each participant, and what comes back."""
 
 import math
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from fewjoules.errors import DivergedError
 
 @dataclass(frozen=True, slots=True)
 class ClientOrder:
-    """What one client is to do in a round: plain data that fit a message.
+    """Instructions for one client in one round, as plain data that fit a message.
 
     ``k`` entries are sent as ``values``; ``batch_sizes`` and ``rates`` have one entry for each of the H local steps,
-    the first of which is number ``first_step`` of the run. A client whose last upload is of a later round than
-    ``accepted_round`` takes that upload back.
+    the first of which is number ``first_step`` of the run. If the client's last upload is later than
+    ``accepted_round``, it was lost and the client adds it back to its residual.
     """
 
     round: int
@@ -37,20 +37,20 @@ class ClientOrder:
 
     @property
     def local_steps(self) -> int:
-        """H."""
+        """Number of local steps, H."""
         return len(self.rates)
 
     def draws(self, *more: int) -> np.random.Generator:
-        """The random numbers of this client's compressor in this round."""
+        """Random generator of this client's compressor in this round."""
         return stream(self.seed, "compressor", self.round, self.client, *more)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """Round ``number`` (from 1): its participants and, one entry each, what they are asked to do.
+    """Plan of round ``number`` (from 1): its participants and, with one entry each, their instructions.
 
-    ``shares`` are p_m, ``kept`` k, ``accepted`` the last accepted rounds; ``batch_sizes`` are (steps, participants)
-    and ``rates`` (steps,).
+    ``shares`` holds p_m, ``kept`` holds k and ``accepted`` the last accepted rounds; ``batch_sizes`` is
+    (steps, participants) and ``rates`` is (steps,).
     """
 
     number: int
@@ -64,11 +64,11 @@ class RoundPlan:
 
     @property
     def first_step(self) -> int:
-        """Number of its first local step in the whole run, from 0."""
+        """Number of the round's first local step in the whole run, from 0."""
         return (self.number - 1) * self.options.local_steps
 
     def of(self, part: slice) -> "RoundPlan":
-        """The plan of some neighbouring participants."""
+        """Return the plan restricted to a slice of the participants."""
         return replace(
             self,
             participants=self.participants[part],
@@ -79,7 +79,7 @@ class RoundPlan:
         )
 
     def order(self, row: int) -> ClientOrder:
-        """The order of one participant."""
+        """Return the order of the participant at ``row``."""
         return ClientOrder(
             round=self.number,
             client=int(self.participants[row]),
@@ -97,9 +97,9 @@ class RoundPlan:
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """What the participants sent and how their steps went, one entry each; ``losses`` are (steps, participants).
+    """Sent entries, payload sizes and training losses of the participants; ``losses`` is (steps, participants).
 
-    ``written`` tells of which payloads every byte exists; the others were sized without writing them.
+    ``written`` marks the payloads that were really encoded; the others were only sized.
     """
 
     entries: IntArray
@@ -111,9 +111,9 @@ class Uploads:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """What a round came to: whose uploads were ``delivered``, their mean and the mean of their buffers.
+    """Result of a round: which uploads were ``delivered``, their mean, and the mean of their buffers.
 
-    ``uploads`` may have to wait for them to be counted.
+    ``uploads()`` may wait until payload sizes are known.
     """
 
     mean_update: torch.Tensor
@@ -123,9 +123,9 @@ class RoundResult:
 
 
 def plan_round(options: TrainingOptions, kept: IntArray, sizes: IntArray, accepted: IntArray, number: int) -> RoundPlan:
-    """Who takes part in round ``number`` and what each is asked to do.
+    """Choose the participants of round ``number`` and write their instructions.
 
-    ``kept`` is k of each client, ``sizes`` how many samples it has, ``accepted`` its last accepted round; (clients,).
+    ``kept`` holds k of each client, ``sizes`` its number of samples, ``accepted`` its last accepted round: (clients,).
     """
     clients = _participants(options, number)
     importance = sizes.astype(np.float64) if options.weighting == "samples" else np.ones(options.clients)
@@ -145,7 +145,7 @@ def plan_round(options: TrainingOptions, kept: IntArray, sizes: IntArray, accept
 
 
 def kept_entries(options: TrainingOptions, parameters: int) -> IntArray:
-    """k of each client: its share 1/delta of all parameters, at least one."""
+    """Return k of each client: the fraction 1/delta of all parameters, at least one."""
     return np.maximum(1, np.rint(parameters / np.asarray(options.sparsity))).astype(np.int64)
 
 
@@ -162,13 +162,16 @@ def participants_per_round(options: TrainingOptions) -> int:
 
 
 def shares(weights: FloatArray, participants: IntArray) -> FloatArray:
-    """p_m of the participants of a round: their weights, which sum to one."""
+    """Return p_m of the participants of a round: their weights, scaled to sum to one."""
     chosen = weights[participants]
     return chosen / chosen.sum()
 
 
 def batch_sizes(first_step: int, steps: int, initial: int | None, growth: float, sizes: IntArray) -> IntArray:
-    """b_t of line 4 at steps first_step, ..., capped by each client's data: (steps, clients). None: all data."""
+    """Return b_t of line 4 from ``first_step`` on, capped by each client's data: (steps, clients).
+
+    An ``initial`` of None means all data at every step.
+    """
     if initial is None:
         return np.tile(sizes, (steps, 1))
     largest = int(sizes.max())

@@ -1,4 +1,4 @@
-"""Mini-batches: at every local step each client draws distinct samples of its own data, uniformly.
+"""Mini-batches: at every local step each client draws distinct samples from its own data, uniformly.
 
 A draw depends on (key, client, step) alone, never on other clients, chunks or earlier draws. The generator is
 SplitMix64 [STEELE14]; a batch of b samples is the start of a Fisher-Yates shuffle, which is undone afterwards so that a
@@ -19,7 +19,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 def draw_batches(
     key: int, clients: IntArray, sizes: IntArray, first_step: int, batch_sizes: IntArray
 ) -> tuple[IntArray, NDArray[np.float32]]:
-    """Sample numbers within each client's data, (steps, clients, largest batch), and their weights (float32).
+    """Draw sample numbers within each client's data, (steps, clients, largest batch), and their weights (float32).
 
     ``batch_sizes`` is (steps, clients). Weights are 1 / batch size; entries beyond a client's batch repeat its first
     sample with weight 0. A batch as large as the client's data is all of it, in order.
@@ -40,7 +40,7 @@ def _mix(value):
 
 @numba.njit(cache=True, nogil=True)
 def _draw(key, clients, sizes, first_step, batch_sizes, order, numbers, weights):
-    """``order`` holds 0, 1, 2, ... before and after."""
+    """Fill ``numbers`` and ``weights``; ``order`` holds 0, 1, 2, ... before and after."""
     swaps = np.empty(numbers.shape[2], dtype=np.int64)
     for step in range(batch_sizes.shape[0]):
         for row in range(clients.size):

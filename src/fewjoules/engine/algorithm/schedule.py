@@ -7,7 +7,7 @@ from fewjoules.engine.algorithm.options import LARGEST_RATE, TrainingOptions
 
 
 def learning_rates(options: TrainingOptions, number: int) -> FloatArray:
-    """Step sizes of the H local steps of round ``number`` (from 1)."""
+    """Return the step sizes of the H local steps of round ``number`` (from 1)."""
     rates = _scheduled(options, number)
     if number < options.warmup_rounds:
         rates = rates * (number / options.warmup_rounds)

@@ -3,7 +3,7 @@
     line 20   g = sum_m p_m g_m, p_m = 1/M                  ``mean_update``
     line 21   w <- w - g                                    ``server_step``
 
-With g the mean update, an outer optimiser takes another step than g (beta is ``outer_momentum``):
+An outer optimiser replaces the step g by another one (beta is ``outer_momentum``):
 
     momentum  v <- beta v + g                               w <- w - outer_rate v             [HSU19], [WANG20]
     nesterov  v <- beta v + g                               w <- w - outer_rate (g + beta v)  [DOUILLARD23]
@@ -28,7 +28,7 @@ Moments = dict[str, torch.Tensor]
 
 
 def mean_update(sent: Sequence[SparseUpdate], delivered: Flags, parts: FloatArray) -> Floats:
-    """Line 20: the dense sum of p_m g_m; a client whose upload was lost contributes nothing but keeps its p_m."""
+    """Return the dense sum of p_m g_m of line 20; a lost upload counts as zero, and the other p_m stay as they are."""
     arrived = [one if here else _nothing(one.size) for one, here in zip(sent, delivered, strict=True)]
     return mean_of_updates(arrived, weights=parts)
 
@@ -38,7 +38,7 @@ def _nothing(size: int) -> SparseUpdate:
 
 
 def mean_buffers(stacked: torch.Tensor, before: torch.Tensor, delivered: Flags, parts: FloatArray) -> torch.Tensor:
-    """The mean of the buffers that arrived, (participants, buffers); those of before if none did."""
+    """Return the mean of the delivered rows of ``stacked`` (participants, buffers), or ``before`` if there are none."""
     if not delivered.any() or not before.numel():
         return before
     arrived = torch.from_numpy(np.where(delivered, parts, 0.0)).to(stacked.device)
@@ -46,7 +46,7 @@ def mean_buffers(stacked: torch.Tensor, before: torch.Tensor, delivered: Flags, 
 
 
 def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> ServerState:
-    """Line 21: the state after the round; ``state`` itself stays as it is."""
+    """Return the state after line 21; ``state`` itself is not changed."""
     step, outer = OUTER[plan.options.outer](result.mean_update, state.outer, plan.options)
     if plan.options.outer_rate != 1.0:
         step = plan.options.outer_rate * step

@@ -1,4 +1,4 @@
-"""What the server and each client keep from round to round."""
+"""State that the server and each client keep from round to round."""
 
 from dataclasses import dataclass, field
 
@@ -8,17 +8,17 @@ import torch
 from fewjoules.arrays import Floats, IntArray
 from fewjoules.codec.update import SparseUpdate
 
-NEVER = 0  # in place of a round: rounds count from 1
+NEVER = 0  # stands for "no round yet": rounds count from 1
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The global model after ``round`` rounds, and what the server knows of each client.
+    """The global model after ``round`` rounds, and the server's record of each client.
 
     ``weights`` (parameters,), ``buffers`` and ``broadcast``, the last change of the weights, are float32 on the
     training device; ``outer`` holds the moments of the outer optimiser by name. ``accepted`` (clients,) is the last
-    round whose upload the server accepted from a client, ``synced`` the last round that a client took part in and so
-    knows the model before.
+    round whose upload the server accepted from each client. ``synced`` (clients,) is the last round in which each
+    client took part: it has the global model from before that round.
     """
 
     round: int
@@ -31,14 +31,14 @@ class ServerState:
 
     @classmethod
     def initial(cls, weights: torch.Tensor, buffers: torch.Tensor, clients: int) -> "ServerState":
-        """Before the first round."""
+        """Return the state before the first round."""
         nobody = np.full(clients, NEVER, dtype=np.int64)
         return cls(NEVER, weights, buffers, nobody, nobody.copy(), torch.zeros(0, device=weights.device))
 
 
 @dataclass(frozen=True, slots=True)
 class LastUpload:
-    """What a client sent last, until it knows whether the server accepted it."""
+    """The last update of a client, kept until the client knows whether the server accepted it."""
 
     round: int
     update: SparseUpdate
@@ -46,7 +46,7 @@ class LastUpload:
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What one client keeps: None where its options ask for nothing.
+    """State that one client keeps between rounds; vectors that its options do not need are None.
 
     ``residual`` is e_m of Algorithm 1, ``velocity`` and ``squares`` are the moments of its inner optimiser after
     ``steps`` local steps; all are float32 vectors of the model's size.

@@ -1,4 +1,4 @@
-"""Random streams by name: each purpose, client and round draws from its own, so that none shifts another."""
+"""Named random streams: each purpose, client and round has its own, so that draws from one never shift another."""
 
 import numpy as np
 
@@ -16,12 +16,12 @@ PURPOSES = (
 
 
 def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:
-    """The generator of a purpose, for example ``stream(seed, "channel", round, device)``."""
+    """Return the generator of a purpose and keys, for example ``stream(seed, "channel", round, device)``."""
     return np.random.Generator(np.random.Philox(_sequence(seed, purpose, keys)))
 
 
 def stream_key(seed: int, purpose: str, *keys: int) -> int:
-    """63 bits that belong to a purpose and keys: a seed for generators that are not NumPy's."""
+    """Return 63 random bits for a purpose and keys, to seed generators that are not NumPy's."""
     return int(_sequence(seed, purpose, keys).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 

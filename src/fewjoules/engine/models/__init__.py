@@ -1,1 +1,1 @@
-"""Networks to train, and where their parameters lie in one flat vector."""
+"""Networks to train, and the layout of their parameters in one flat vector."""

@@ -1,4 +1,4 @@
-"""Where the parameters of a model lie in one flat vector, and which of them are trained."""
+"""Layout of a model's parameters in one flat vector, and which of them are trained."""
 
 from collections.abc import Mapping
 
@@ -11,21 +11,21 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Layout:
-    """Where each named tensor lies in a flat vector."""
+    """Places of named tensors in one flat vector."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """In the order of the mapping."""
+        """Lay the tensors out in the order of the mapping."""
         self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         self.sizes = [tensor.numel() for tensor in tensors.values()]
         self.size = sum(self.sizes)
 
     def views(self, flat: torch.Tensor) -> Tensors:
-        """Named views of a flat (..., size) tensor: writing to one writes to it."""
+        """Return named views of a flat (..., size) tensor; writing to a view changes the tensor."""
         lead = flat.shape[:-1]
         return {name: part.view(*lead, *self.shapes[name]) for name, part in self.parts(flat).items()}
 
     def parts(self, flat: torch.Tensor) -> Tensors:
-        """The same without their shapes: (..., size of each)."""
+        """Return named flat views of a flat (..., size) tensor: (..., size of each)."""
         return dict(zip(self.shapes, torch.split(flat, self.sizes, dim=-1), strict=True))
 
     @torch.no_grad()
@@ -36,17 +36,17 @@ class Layout:
             tensors[name].copy_(view)
 
     def flatten(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The flat vector of named tensors."""
+        """Return named tensors as one flat vector."""
         if not self.shapes:
             return torch.zeros(0)
         return torch.cat([tensors[name].detach().reshape(-1) for name in self.shapes])
 
 
 def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that training changes, by name; there must be some, and all must be float32."""
+    """Return the trainable parameters by name; refuse a model that has none, or any that is not float32."""
     trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
     if not trained:
-        raise InvalidInputError("the model must have at least one parameter that requires a gradient, got none")
+        raise InvalidInputError("the model must have at least one parameter that requires a gradient")
     for name, parameter in trained.items():
         if parameter.dtype != torch.float32:
             raise InvalidInputError(f"model parameters must be float32, got {parameter.dtype} for {name}")

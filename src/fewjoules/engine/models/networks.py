@@ -1,4 +1,4 @@
-"""Networks by name: those of ``architectures``, and a user's own by "package.module:function"."""
+"""Networks by name: those of ``architectures``, and users' own as "package.module:function"."""
 
 import contextlib
 import hashlib
@@ -26,9 +26,9 @@ def build(
     seed: int,
     folder: Path | None = None,
 ) -> nn.Module:
-    """A network for images (n, channels, height, width) with logits (n, classes); equal seeds give equal weights.
+    """Build a network for images (n, channels, height, width) with logits (n, classes); equal seeds give equal weights.
 
-    Modules of a user's own architecture are looked for in ``folder`` first.
+    The module of a user's own architecture is looked up in ``folder`` first.
     """
     require_integer("seed", seed, low=0, high=2**63 - 1)
     images = Images(channels, height, width, classes)
@@ -47,22 +47,22 @@ def build(
 
 
 def is_own(architecture: str) -> bool:
-    """Whether the name is that of a function of the user's."""
+    """Whether the name is that of a user's own function."""
     return ":" in architecture
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Trainable parameters; buffers do not count."""
+    """Number of trainable parameters, without buffers."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def statistics_count(model: nn.Module) -> int:
-    """Numbers that every message carries whole: buffers in float32."""
+    """Number of float32 buffer entries, all of which every message carries."""
     return sum(buffer.numel() for buffer in model.buffers() if buffer.dtype == torch.float32)
 
 
 def source_digest(architecture: str, folder: Path | None) -> str | None:
-    """Of the file that defines a user's own architecture, so that a resumed run notices when it was changed."""
+    """SHA-256 of the file that defines a user's own architecture, so that a resumed run notices a change."""
     if not is_own(architecture):
         return None
     file = inspect.getsourcefile(_own_function(architecture, folder))
@@ -92,20 +92,20 @@ def _own_function(architecture: str, folder: Path | None) -> Callable[..., Any]:
             module = importlib.import_module(module_name)
     except Exception as error:
         raise InvalidInputError(
-            f"architecture {architecture!r} must name a module that can be imported, got {module_name!r}, "
-            f"which cannot: {_first_line(error)}"
+            f"architecture {architecture!r} must name a module that can be imported; importing {module_name!r} "
+            f"failed: {_first_line(error)}"
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
         raise InvalidInputError(
-            f"architecture {architecture!r} must name a function of {module_name}, got {name!r}, which is none"
+            f"architecture {architecture!r} must name a function of {module_name}; {name!r} is not one"
         )
     return function
 
 
 @contextlib.contextmanager
 def _importable(folder: Path | None) -> Iterator[None]:
-    """Modules beside the scenario are found, too."""
+    """Let modules in ``folder`` be imported while the body runs."""
     added = [] if folder is None else [str(folder.resolve())]
     sys.path[:0] = added
     importlib.invalidate_caches()

@@ -13,14 +13,14 @@ class ResNet20(nn.Module):
     """The residual network of He et al. (2016) for CIFAR-10: 269,722 parameters for 3 channels and 10 classes."""
 
     def __init__(self, channels: int, classes: int, norm: Callable[[int], nn.Module]) -> None:
-        """``norm`` makes the normalisation of a number of channels."""
+        """Build the layers; ``norm(channels)`` makes a normalisation layer."""
         super().__init__()
         self.first = nn.Sequential(_convolution(channels, 16, 1), norm(16), nn.ReLU())
         self.blocks = nn.Sequential(*(_Block(inside, outside, norm) for inside, outside in WIDTHS))
         self.last = nn.Linear(64, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (n, classes)."""
+        """Return logits (n, classes)."""
         features = self.blocks(self.first(images))
         logits: torch.Tensor = self.last(features.mean(dim=(2, 3)))
         return logits
@@ -42,7 +42,7 @@ class _Block(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The features after the block."""
+        """Return the features after the block."""
         shortcut = x
         if self.grows:
             before = self.grows // 2

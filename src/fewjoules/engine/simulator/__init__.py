@@ -1,1 +1,1 @@
-"""All clients of a federation on one machine."""
+"""Simulation of all clients of a federation on one machine."""

@@ -1,4 +1,4 @@
-"""Joules and seconds of a round: every device's messages and steps at what the fleet says they cost."""
+"""Joules and seconds of a round: the messages and local steps of each device at the costs of the fleet."""
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from fewjoules.physics.fleet import Fleet
 
 
 class Accounts:
-    """Charges rounds to the devices of a fleet; without a fleet joules and seconds are missing (NaN)."""
+    """Charges rounds to the devices of a fleet; without a fleet, joules and seconds are NaN."""
 
     def __init__(self, fleet: Fleet | None, options: TrainingOptions) -> None:
-        """Refuse a run that the fleet cannot answer for."""
+        """Refuse options that need costs which the fleet does not have."""
         self.fleet, self.options = fleet, options
         if fleet is not None and len(fleet) != options.clients:
             raise InvalidInputError(
@@ -24,9 +24,9 @@ class Accounts:
         if options.channel == "drawn":
             self._require_channels()
         if options.downlink == "charged" and (fleet is None or fleet.downlink_joules_per_bit is None):
-            raise InvalidInputError("downlink = 'charged' needs downlink_joules_per_bit of every device, got none")
+            raise InvalidInputError("downlink = 'charged' needs a fleet with downlink_joules_per_bit of every device")
         if options.energy_budget_joules is not None and fleet is None:
-            raise InvalidInputError("energy_budget_joules needs a fleet, got none")
+            raise InvalidInputError("energy_budget_joules needs a fleet")
         if options.time_budget_seconds is not None:
             self._require_times()
 
@@ -83,24 +83,24 @@ class Accounts:
             needed.append("downlink_seconds_per_bit")
         for name in needed:
             if self.fleet is None or getattr(self.fleet, name) is None:
-                raise InvalidInputError(f"time_budget_seconds needs a fleet with {name} of every device, got none")
+                raise InvalidInputError(f"time_budget_seconds needs a fleet with {name} of every device")
 
     def _require_channels(self) -> None:
         laws = None if self.fleet is None else self.fleet.fading
         if laws is None:
-            raise InvalidInputError("channel = 'drawn' needs a fleet with the fading of every device, got none")
+            raise InvalidInputError("channel = 'drawn' needs a fleet with the fading of every device")
         for device, law in enumerate(laws):
             if law is None and self.fleet is not None:
                 name = self.fleet.device_name(device)
-                raise InvalidInputError(f"channel = 'drawn' needs [device.radio] of device {name}, got a measured cost")
+                raise InvalidInputError(f"channel = 'drawn' needs [device.radio]; device {name} has a measured cost")
             problem = None if law is None else law.problem(self.options.coherence_blocks)
             if problem is not None and self.fleet is not None:
                 name = self.fleet.device_name(device)
                 raise InvalidInputError(
-                    f"channel = 'drawn' needs messages of finite expected energy, got device {name} without: {problem}"
+                    f"channel = 'drawn' needs finite expected energy per message; on device {name} it is not: {problem}"
                 )
 
 
 def round_seconds(rows: RowArray) -> float:
-    """The slowest device's time; NaN where a time is unknown."""
+    """Return the seconds of the slowest device of a round; NaN if any time is unknown."""
     return float(np.max(rows["uplink_seconds"] + rows["downlink_seconds"] + rows["compute_seconds"]))

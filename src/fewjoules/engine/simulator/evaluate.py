@@ -1,4 +1,4 @@
-"""Loss and accuracy of global weights on a test set."""
+"""Loss and accuracy of the global model on a test set."""
 
 import copy
 import math
@@ -17,10 +17,10 @@ _BATCH = {"cpu": 256, "cuda": 4096}
 
 
 class Evaluator:
-    """The model in evaluation mode; on the processor the parts of the test set go to threads."""
+    """Evaluates the model on a test set; on the processor, threads share the test set."""
 
     def __init__(self, model: nn.Module, loss: Loss, test: Samples, workers: Workers) -> None:
-        """Keep a copy of the model."""
+        """Copy the model."""
         self.net = channels_last(copy.deepcopy(model).to(test.inputs.device).eval())
         self.loss, self.test, self._workers = loss, test, workers
         self._parameters = Layout({n: p for n, p in self.net.named_parameters() if p.requires_grad})
@@ -28,7 +28,7 @@ class Evaluator:
 
     @torch.no_grad()
     def __call__(self, weights: torch.Tensor, buffers: torch.Tensor) -> tuple[float, float]:
-        """Mean loss and share of right answers (NaN where outputs are not class scores)."""
+        """Return the mean loss and the accuracy (NaN where outputs are not class scores)."""
         self._parameters.load(self.net, weights)
         self._buffers.load(self.net, buffers)
         size = len(self.test.targets)

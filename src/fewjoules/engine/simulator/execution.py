@@ -1,4 +1,4 @@
-"""How clients are trained: as a stack or one by one, and how many at a time. Shapes decide, never a clock."""
+"""Execution of a run: clients as a stack or one by one, and how many at a time. It depends on shapes, not on timing."""
 
 import copy
 import math
@@ -14,14 +14,14 @@ from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
 
 _CACHED_FLOATS = 1 << 20  # activations of a chunk on a processor; a single client with more trains alone
-_GPU_SHARE = 0.4  # of a GPU's memory that a chunk in training may take
-_KEPT_COPIES = 6  # of each activation that live at once: patches, gradients, what backward keeps
-_WEIGHT_COPIES = 5  # of a client's weights: before and after a step, gradient, velocity, update
+_GPU_SHARE = 0.4  # share of a GPU's memory that a chunk in training may take
+_KEPT_COPIES = 6  # copies of each activation that live at once: patches, gradients, tensors saved for backward
+_WEIGHT_COPIES = 5  # copies of a client's weights: before and after a step, gradient, velocity, update
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """``stacked``: by vmap; ``chunk``: clients at a time; ``seeded``: the model draws random numbers itself."""
+    """How clients are trained: ``chunk`` at a time, ``stacked`` by vmap or not; ``seeded``: the model draws numbers."""
 
     stacked: bool
     chunk: int
@@ -29,7 +29,7 @@ class Execution:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Description for people."""
         return f"stacked, {self.chunk} clients at a time" if self.stacked else "one by one"
 
 
@@ -43,14 +43,14 @@ def choose_execution(
     equal_batches: bool,
     chunk: int | None,
 ) -> Execution:
-    """Check that model, loss and data fit, and say how to train them."""
+    """Check that model, loss and data fit together, and choose how to train them."""
     few = slice(0, min(2, len(samples.targets)))
     inputs, targets = samples.inputs[few], samples.targets[few]
     activations, seeded, outputs = _probe(model, inputs)
     scalar = require_fit(outputs, targets, samples, loss)
     reason = _vectorisation_problem(model, loss, inputs, targets)
     if reason is None and scalar and not equal_batches:
-        reason = "its loss is one number a batch, and clients have batches of different sizes"
+        reason = "its loss is one number per batch, and clients have batches of different sizes"
     if reason is not None:
         warnings.warn(f"clients train one by one, which is slower: {reason}", FewJoulesWarning, stacklevel=3)
         return Execution(stacked=False, chunk=1, seeded=seeded)
@@ -61,17 +61,17 @@ def choose_execution(
         total = torch.cuda.mem_get_info(samples.inputs.device)[1]
         fitting = gpu_chunk(total, activations=floats, weights=sum(p.numel() for p in model.parameters()))
         return Execution(stacked=True, chunk=min(fitting, clients), seeded=seeded)
-    chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / 2))  # two threads at least; more must not change a bit
+    chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / 2))  # never by the number of threads
     return Execution(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded)
 
 
 def gpu_chunk(total_bytes: int, *, activations: int, weights: int) -> int:
-    """How many clients, each of so many floats, train at a time on a GPU with so much memory; at least one."""
+    """Return how many clients fit into the memory of a GPU at a time, at least one; sizes are floats per client."""
     return max(1, int(_GPU_SHARE * total_bytes / (4 * (_KEPT_COPIES * activations + _WEIGHT_COPIES * weights))))
 
 
 def _probe(model: nn.Module, inputs: torch.Tensor) -> tuple[int, bool, torch.Tensor]:
-    """Activations of one sample in floats, whether the model draws random numbers, and its outputs."""
+    """Run the model once: return the activations of one sample, whether it draws random numbers, and its outputs."""
     probe = copy.deepcopy(model).to(inputs.device).train()
     counts: list[int] = []
     hooks = [
@@ -101,10 +101,10 @@ def _rng_states(devices: list[torch.device]) -> list[torch.Tensor]:
 
 
 def require_fit(outputs: torch.Tensor, targets: torch.Tensor, samples: Samples, loss: Loss) -> bool:
-    """Refuse a model whose outputs do not fit the targets; tells whether the loss is one number a batch."""
+    """Refuse a model whose outputs do not fit the targets; return whether the loss is one number per batch."""
     if not torch.is_tensor(outputs) or outputs.shape[:1] != targets.shape[:1]:
         got = tuple(outputs.shape) if torch.is_tensor(outputs) else type(outputs).__name__
-        raise InvalidInputError(f"the model must give one output a sample, got {got} for {len(targets)} samples")
+        raise InvalidInputError(f"the model must give one output per sample, got {got} for {len(targets)} samples")
     _require_outputs(outputs, samples.targets)
     try:
         losses = loss(outputs.float(), targets)
@@ -115,7 +115,7 @@ def require_fit(outputs: torch.Tensor, targets: torch.Tensor, samples: Samples, 
             f"{tuple(targets.shape)}: {reason}"
         ) from error
     if losses.ndim > 1 or (losses.ndim == 1 and len(losses) != len(targets)):
-        raise InvalidInputError(f"the loss must be one number or one a sample, got shape {tuple(losses.shape)}")
+        raise InvalidInputError(f"the loss must be one number or one per sample, got shape {tuple(losses.shape)}")
     return losses.ndim == 0
 
 
@@ -135,7 +135,7 @@ def _require_outputs(outputs: torch.Tensor, targets: torch.Tensor) -> None:
 
 
 def _vectorisation_problem(model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor) -> str | None:
-    """Why vmap cannot train this model, or None if it can."""
+    """Return why vmap cannot train this model, or None if it can."""
     trial = ClientModel(model, loss, inputs.device)
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in trial.net.modules()):
         return "it has batch normalisation with a cumulative average or hooks"

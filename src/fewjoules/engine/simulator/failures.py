@@ -8,7 +8,7 @@ from fewjoules.engine.algorithm.streams import stream
 
 
 def delivered_uploads(plan: RoundPlan) -> Flags:
-    """Whose upload arrives in this round, one entry a participant."""
+    """Return whether the upload of each participant arrives in this round."""
     options = plan.options
     lost = np.zeros(options.clients, dtype=bool)
     if options.failure_probability > 0.0:

@@ -29,7 +29,7 @@ class Federation:
 
     @property
     def sizes(self) -> IntArray:
-        """Samples of each client."""
+        """Number of samples of each client."""
         return np.array([part.size for part in self.parts], dtype=np.int64)
 
 
@@ -42,7 +42,7 @@ class Batches:
     rates: FloatArray
 
     def of(self, part: slice) -> "Batches":
-        """Those of some clients, no wider than their largest batch."""
+        """Return the batches of a slice of the clients, cut to the largest of them."""
         width = int((self.weights[:, part] > 0.0).sum(axis=2).max())
         return Batches(self.numbers[:, part, :width], self.weights[:, part, :width], self.rates)
 
@@ -59,11 +59,11 @@ class BatchSource:
         self._ahead: tuple[int, Batches] | None = None
 
     def prepare(self, plan: RoundPlan) -> None:
-        """Draw the batches of a round to come."""
+        """Draw the batches of the next round ahead of time."""
         self._ahead = plan.number, self._draw(plan)
 
     def batches(self, plan: RoundPlan) -> Batches:
-        """The batches of a round."""
+        """Return the batches of a round, drawn ahead or now."""
         ahead, self._ahead = self._ahead, None
         return ahead[1] if ahead is not None and ahead[0] == plan.number else self._draw(plan)
 

@@ -14,9 +14,9 @@ from fewjoules.engine.simulator.stack.model import ClientModel
 
 @dataclass(slots=True)
 class Chunk:
-    """Clients in training: weights and buffers are (clients, size); so are moments, of clients that keep theirs.
+    """Clients in training: weights and buffers are (clients, size), and so are moments if clients keep them.
 
-    ``steps`` is how many local steps each client has taken before, (clients,).
+    ``steps`` is the number of local steps that each client has taken before, (clients,).
     """
 
     weights: torch.Tensor
@@ -28,14 +28,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Loss and share of right answers (NaN where there are no classes) of each step and client."""
+    """Loss and accuracy (NaN where there are no classes) of each local step and client."""
 
     losses: torch.Tensor
     correct: torch.Tensor
 
 
 def train_stack(model: ClientModel, samples: Samples, batches: Batches, chunk: Chunk, rule: InnerRule) -> Progress:
-    """Line 6 of the algorithm for all clients of the chunk at once; the chunk is changed in place."""
+    """Take all local steps (line 6) of the chunk's clients at once; the chunk is changed in place."""
     device = chunk.weights.device
     numbers = torch.from_numpy(batches.numbers).to(device)
     weights = torch.from_numpy(batches.weights).to(device)
@@ -55,7 +55,7 @@ def train_stack(model: ClientModel, samples: Samples, batches: Batches, chunk: C
 
 
 def train_one(model: SingleModel, samples: Samples, batches: Batches, chunk: Chunk, rule: InnerRule) -> Progress:
-    """The same for a chunk of one client, without vmap and without padding."""
+    """Take all local steps (line 6) of a chunk of one client, without vmap and without padding."""
     device = chunk.weights.device
     model.start(chunk.weights[0], chunk.buffers[0])
     moments = _started(chunk, rule, model.layout, model.parameters, int(chunk.steps[0]))
@@ -73,7 +73,7 @@ def train_one(model: SingleModel, samples: Samples, batches: Batches, chunk: Chu
 
 
 def _started(chunk: Chunk, rule: InnerRule, layout: Layout, parameters: list[torch.Tensor], steps: Any) -> Moments:
-    """Moments like the parameters: those that the clients kept, or zeros, of which no step was taken."""
+    """Return moments shaped like the parameters: those that the clients kept, or zeros before the first step."""
     kept = chunk.velocity is not None
     moments = Moments(steps=steps if kept else 0)
     for name in rule.moments:

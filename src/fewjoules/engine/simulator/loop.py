@@ -1,4 +1,4 @@
-"""The loop of a run: rounds until a reason to stop, with metrics, ledger, checkpoints and progress."""
+"""The loop of a run: train rounds until there is a reason to stop; write metrics, ledger and checkpoints."""
 
 import math
 import time
@@ -31,7 +31,7 @@ class Totals:
     samples: int = 0
 
     def add(self, rows: RowArray) -> tuple[float, float]:
-        """Take in a round's ledger rows; its joules and seconds."""
+        """Add the ledger rows of a round; return its joules and seconds."""
         uplink, compute = math.fsum(rows["uplink_joules"]), math.fsum(rows["compute_joules"])
         radio = uplink + math.fsum(rows["downlink_joules"])
         seconds = round_seconds(rows)
@@ -48,7 +48,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is told after each round; accuracy and test loss are those of the last evaluation (NaN before it)."""
+    """Progress after a round; test loss and accuracy are those of the last evaluation (NaN before the first)."""
 
     round: int
     train_loss: float
@@ -58,18 +58,18 @@ class Report:
 
 
 class Saver(Protocol):
-    """Keeps the state of a run so that it can go on after a kill."""
+    """Saves the state of a run so that it can be resumed after a kill."""
 
     def is_due(self) -> bool:
         """Whether it is time to save."""
 
     def save(self, loop: "TrainingLoop") -> None:
-        """Save; afterwards a kill loses nothing up to here."""
+        """Save the run; a later kill loses none of the rounds so far."""
 
 
 @dataclass(slots=True)
 class TrainingLoop:
-    """One run. After a resume ``totals`` and the logs hold what came before."""
+    """One run. After a resume, ``totals`` and the logs include the earlier rounds."""
 
     simulator: Simulator
     ledger: RowLog
@@ -80,11 +80,11 @@ class TrainingLoop:
     on_round: Callable[[Report], None] = lambda _report: None
     saver: Saver | None = None
     should_stop: Callable[[], bool] = lambda: False
-    reason: str | None = None  # to stop, once there is one; saved, for runs that are killed while they finish
+    reason: str | None = None  # the reason to stop; it is saved in case the run is killed while it finishes
     _pending: Callable[[], Outcome] | None = None
 
     def run(self) -> str:
-        """Train until there is a reason to stop, and tell it."""
+        """Train until there is a reason to stop, and return it."""
         options = self.simulator.options
         budgets = options.energy_budget_joules is not None or options.time_budget_seconds is not None
         while self.simulator.state.round < options.rounds and self.reason is None:
@@ -105,7 +105,7 @@ class TrainingLoop:
         return self.reason or ROUNDS
 
     def _record_pending(self, evaluated: bool = False) -> None:
-        """Record the pending round, if there is one; where possible this happens while the next one runs."""
+        """Record the pending round, if there is one; where possible, while the next one runs."""
         if self._pending is not None:
             outcome, self._pending = self._pending(), None
             self._record(int(outcome.rows["round"][0]), outcome, evaluated)
@@ -147,18 +147,18 @@ class TrainingLoop:
 
 
 class EverySeconds:
-    """A clock for savers: due when so many seconds have passed since the last save."""
+    """A clock for savers: a save is due ``seconds`` after the last one."""
 
     def __init__(self, seconds: float) -> None:
-        """Start now."""
+        """Start the clock."""
         self.seconds, self._last = seconds, time.monotonic()
 
     def is_due(self) -> bool:
-        """Whether the time has come."""
+        """Whether a save is due."""
         return time.monotonic() - self._last >= self.seconds
 
     def restart(self) -> None:
-        """Saved just now."""
+        """Restart the clock after a save."""
         self._last = time.monotonic()
 
 

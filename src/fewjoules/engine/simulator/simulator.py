@@ -45,7 +45,7 @@ class Outcome:
 
 
 class Simulator:
-    """Runs rounds one after the other. ``state`` is all that matters between them."""
+    """Runs rounds one after the other; ``state`` and the clients' states in ``backend`` carry over between them."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Simulator:
                 f"sparsity must have one entry for each of {len(federation.parts)} clients, got {options.clients}"
             )
         if options.precision == "tf32" and device.type != "cuda":
-            raise InvalidInputError("precision = 'tf32' needs a GPU, got the processor; use float32")
+            raise InvalidInputError("precision = 'tf32' needs a GPU; on the processor use float32")
         self.options, self.federation = options, federation
         self.accounts = Accounts(fleet, options)
         self.sizes = federation.sizes
@@ -85,9 +85,9 @@ class Simulator:
         self._ahead: RoundPlan | None = None
 
     def start_round(self, meanwhile: Callable[[], None] = lambda: None) -> Callable[[], Outcome]:
-        """Run the next round; the result, when called, waits for its messages to be counted.
+        """Run the next round; the returned function waits for its payload sizes and gives the outcome.
 
-        ``meanwhile`` is done beside the local steps where they run on a GPU.
+        ``meanwhile`` is called while the local steps run, if they run on a GPU.
         """
         plan = self._plan(self.state.round + 1)
         downlink = self._downlink_bytes(plan)
@@ -114,14 +114,14 @@ class Simulator:
         return outcome
 
     def _plan(self, number: int) -> RoundPlan:
-        """The plan of a round, made ahead if it was, with what the server accepted up to now."""
+        """Return the plan of a round, made ahead or now, with the rounds that the server accepted so far."""
         ahead = self._ahead
         if ahead is not None and ahead.number == number:
             return replace(ahead, accepted=self.state.accepted[ahead.participants])
         return plan_round(self.options, self._kept, self.sizes, self.state.accepted, number)
 
     def evaluator(self, model: nn.Module, loss: Loss, test: Samples) -> Evaluator:
-        """What tells loss and accuracy of ``state`` on a test set, which must be like the training set."""
+        """Return an evaluator on a test set; its samples must have the shapes and types of the training set."""
         train = self.federation.samples
         for name, given, like in (("inputs", test.inputs, train.inputs), ("targets", test.targets, train.targets)):
             if given.shape[1:] != like.shape[1:] or given.dtype != like.dtype:
@@ -133,7 +133,7 @@ class Simulator:
         return Evaluator(model, loss, test, self.workers)
 
     def close(self) -> None:
-        """Let threads and graphs go."""
+        """Release threads and graphs."""
         self.workers.close()
         self.backend.close()
 
@@ -168,7 +168,7 @@ class Simulator:
         return CudaBackend(model, loss, self.federation, self.options, how, compiled=compiled, graphs=graphs)
 
     def _downlink_bytes(self, plan: RoundPlan) -> IntArray:
-        """The last broadcast for clients that hold the model before it, the whole model for all others."""
+        """Bytes sent to each participant: the last change if it has the model before that, else the whole model."""
         if self.options.downlink == "free":
             return np.zeros(plan.participants.size, dtype=np.int64)
         state = self.state

@@ -1,1 +1,1 @@
-"""The form of a scenario file: its tables, and what is said of a file that does not fit them."""
+"""The tables of a scenario file, and error messages for files that do not fit them."""

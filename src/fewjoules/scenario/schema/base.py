@@ -1,4 +1,4 @@
-"""What all tables of a scenario file have in common."""
+"""Base class of all tables of a scenario file."""
 
 from typing import Annotated
 
@@ -9,6 +9,6 @@ NonNegative = Annotated[float, Field(ge=0.0)]
 
 
 class Table(BaseModel):
-    """A table of the file: no unknown keys, no NaN, no text or truth value in place of a number."""
+    """A table of the file. It refuses unknown keys, NaN, and text or booleans in place of numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)

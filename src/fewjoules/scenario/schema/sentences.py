@@ -1,4 +1,4 @@
-"""What is wrong with a scenario file, in one plain sentence."""
+"""Describe an error in a scenario file in one plain sentence."""
 
 import difflib
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ AnyTable = TypeVar("AnyTable", bound=Table)
 
 
 def validate(schema: type[AnyTable], data: dict[str, Any]) -> AnyTable:
-    """``data`` as the model, or its first error as an ``InvalidInputError``."""
+    """Return ``data`` as a table, or raise its first error as an ``InvalidInputError``."""
     try:
         return schema.model_validate(data)
     except ValidationError as error:
@@ -26,7 +26,7 @@ def validate(schema: type[AnyTable], data: dict[str, Any]) -> AnyTable:
 
 
 def _sentence(error: ValidationError, data: dict[str, Any]) -> str:
-    """The first error; an unknown key goes first, since it explains the key that is missing."""
+    """Describe the first error; an unknown key comes first, since it may explain a missing key."""
     details = error.errors(include_url=False)
     first = next((one for one in details if one["type"] == "extra_forbidden"), details[0])
     where, kind = _where(first["loc"], data), first["type"]
@@ -51,7 +51,7 @@ def _known_keys(key: str, known: list[str]) -> str:
 
 
 def _requirement(detail: ErrorDetails, where: str) -> str:
-    """What pydantic asks for, in the words of a TOML file."""
+    """Return the requirement of pydantic in the words of a TOML file."""
     kind = detail["type"]
     if kind in ("model_type", "dict_type"):
         choice = " or a list of whole numbers" if where.endswith("local_steps") else ""
@@ -66,7 +66,7 @@ def _requirement(detail: ErrorDetails, where: str) -> str:
 
 
 def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
-    """Dotted key; a device by its name."""
+    """Return the dotted key; a device is given by its name."""
     text = ""
     for i, part in enumerate(location):
         if i and location[i - 1] in ("rounds", "local_steps", "batch_size") and part in _TAGS:

@@ -110,7 +110,7 @@ class LimitsTable(Table):
     round_seconds: Positive | None = None
 
     def choices(self) -> tuple[int, ...] | range:
-        """Every H that may be chosen."""
+        """Return every H that may be chosen."""
         steps = self.local_steps
         if isinstance(steps, list):
             return tuple(steps)
@@ -133,7 +133,7 @@ class RadioTable(Table):
     overhead_bits: NonNegative = 0.0
 
     def radio(self, folder: Path, rates: dict["RadioTable", float]) -> Radio:
-        """The radio at its average rate; ``rates`` remembers the rates of equal radios."""
+        """Return the radio at its average rate; ``rates`` caches the rates of equal radios."""
         if self not in rates:
             rates[self] = self.bandwidth_hertz * self._efficiency(folder)
         if not rates[self] > 0.0:
@@ -146,7 +146,7 @@ class RadioTable(Table):
         )
 
     def fading_law(self, folder: Path, rates: dict["RadioTable", float]) -> Fading:
-        """The law of the channel, for runs that draw it."""
+        """Return the law of the channel, for runs that draw it."""
         efficiency = rates[self] / self.bandwidth_hertz
         if self.fading != "trace":
             parameter = self.rician_k or self.nakagami_m or 0.0
@@ -179,7 +179,7 @@ class RadioTable(Table):
         return self.mean_snr_db
 
     def _trace(self, path: Path) -> tuple[float, FloatArray]:
-        """Mean SNR and gains. Column ``gain`` scales the mean SNR; column ``snr_db`` is the SNR itself."""
+        """Read mean SNR and gains. Column ``gain`` scales the mean SNR; column ``snr_db`` is the SNR itself."""
         header = read_header(path)
         if ("gain" in header) == ("snr_db" in header):
             raise InvalidInputError(
@@ -213,7 +213,7 @@ class GpuTable(Table):
     memory_hertz: Positive
 
     def joules_and_seconds(self) -> tuple[float, float]:
-        """Of one local step at the given voltage and clocks."""
+        """Return joules and seconds of one local step at the given voltage and clocks."""
         clocks = {"core_hertz": self.core_hertz, "memory_hertz": self.memory_hertz}
         model = GpuModel(**self.model_dump(exclude={"core_volts", *clocks}))
         return model.step_joules(core_volts=self.core_volts, **clocks), model.step_seconds(**clocks)
@@ -238,7 +238,7 @@ class DeviceTable(Table):
     downlink_seconds_per_bit: NonNegative | None = None
 
     def costs(self, folder: Path, rates: dict[RadioTable, float]) -> Costs:
-        """Keyword arguments of ``Fleet`` for one such device."""
+        """Return the keyword arguments of ``Fleet`` for one such device."""
         self._require_one_form("joules_per_step", "gpu", ("seconds_per_step",))
         self._require_one_form("joules_per_bit", "radio", ("message_joules", "seconds_per_bit", "message_seconds"))
         costs: Costs = {

@@ -13,12 +13,12 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.measurements import read_columns
 from fewjoules.scenario.schema.base import Positive, Table
 
-OTHERWISE = ("local_steps", "sparsity", "failures")  # a plan, or a file of failures, says these
+OTHERWISE = ("local_steps", "sparsity", "failures")  # given by a plan or by a file of failures
 OPTIONS = {option.name: option for option in fields(TrainingOptions) if option.name not in OTHERWISE}
 
 
 def _annotation(option: "Field[Any]") -> Any:
-    """The type of an option in a file, with its limits."""
+    """Return the type of an option in a file, with its limits."""
     check = option.metadata["check"]
     kind: Any
     if isinstance(check, Number):
@@ -38,7 +38,7 @@ def _annotation(option: "Field[Any]") -> Any:
 
 
 def _in_file(option: "Field[Any]") -> tuple[Any, Any]:
-    """Type and default of an option; what a run cannot do without may still be missing from a file that is planned."""
+    """Return type and default of an option; options that only training requires may be missing from a file."""
     required = option.default is MISSING and option.default_factory is MISSING
     if required or (option.metadata["optional"] and option.default is None):
         return _annotation(option) | None, None
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         """Every option of ``TrainingOptions`` that a file may set."""
 
         def __getattr__(self, name: str) -> Any:
-            """Options are declared in ``TrainingOptions``."""
+            """Return an option, as declared in ``TrainingOptions``."""
 else:
     OptionsTable = pydantic.create_model(
         "OptionsTable", __base__=Table, **{name: _in_file(option) for name, option in OPTIONS.items()}
@@ -59,7 +59,7 @@ else:
 
 
 class TrainingTable(OptionsTable):
-    """[training]: everything about a run that the plan does not say."""
+    """[training]: the options of a run that do not come from a plan."""
 
     data: Literal[tuple(SHAPES)] | None = None  # type: ignore[valid-type]
     partition: Literal["iid", "dirichlet", "shards", "writers"] = "iid"
@@ -68,7 +68,7 @@ class TrainingTable(OptionsTable):
     failure_trace: str | None = None
 
     def check(self) -> None:
-        """Refuse keys that do not go together."""
+        """Refuse keys that contradict each other."""
         for key, partition in (("dirichlet_concentration", "dirichlet"), ("shards_per_client", "shards")):
             given = getattr(self, key)
             if (given is not None) != (self.partition == partition):
@@ -83,14 +83,14 @@ class TrainingTable(OptionsTable):
             raise InvalidInputError(f"training.{error}") from error
 
     def require(self, key: str) -> Any:
-        """A key that training cannot do without."""
+        """Return a key that training needs, or refuse a file without it."""
         value = getattr(self, key)
         if value is None:
             raise InvalidInputError(f"training.{key} is missing")
         return value
 
     def options(self, folder: Path) -> dict[str, Any]:
-        """Keyword arguments of ``TrainingOptions.of`` that do not come from a plan: those that the file states."""
+        """Return the keyword arguments of ``TrainingOptions.of`` that the file gives."""
         self.require("learning_rate")
         failures = {} if self.failure_trace is None else _read_failures(folder / self.failure_trace)
         return self._stated() | {"failures": failures}
@@ -106,7 +106,7 @@ class TrainingTable(OptionsTable):
 
 
 def _read_failures(path: Path) -> dict[int, set[int]]:
-    """Columns ``round`` (from 1) and ``device`` (from 0): whose upload is lost when."""
+    """Read lost uploads from the columns ``round`` (from 1) and ``device`` (from 0)."""
     columns = read_columns(path, ("round", "device"), low=0.0)
     failures: dict[int, set[int]] = {}
     for number, device in zip(columns["round"], columns["device"], strict=True):

@@ -1,4 +1,4 @@
-"""Compressors, one a module: every module here that has a ``COMPRESSOR`` is known by that compressor's name."""
+"""Compressors by name, one per module: every module here that defines a ``COMPRESSOR`` is registered."""
 
 import importlib
 import pkgutil

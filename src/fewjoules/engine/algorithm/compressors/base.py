@@ -1,4 +1,4 @@
-"""What a compressor is: how it chooses entries, as which kinds of values they may be sent, and its form on a GPU."""
+"""The parts of a compressor: how it chooses entries, which kinds of values it can send, and its form on a GPU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ OWN_KINDS = ("ternary",)  # sent only by the compressor of that name
 
 @dataclass(frozen=True, slots=True)
 class RowMessages:
-    """Messages of a chunk of clients: entries of each, and ``sizes``, the bytes of some neighbours of them.
+    """Messages of a chunk of clients: the entries of each, and ``sizes``, which returns the bytes of a range of them.
 
-    Sizes may have to be waited for; ``counted_by_host`` tells that they are work for threads. ``positions`` are those
-    that were sent, in the flattened rows, as a tensor; None means all.
+    ``sizes`` may block; with ``counted_by_host`` it computes on the host and is worth a thread. ``positions`` is a
+    tensor of the sent positions in the flattened rows; None means all.
     """
 
     entries: IntArray
@@ -33,11 +33,11 @@ class RowMessages:
 
 @dataclass(frozen=True, kw_only=True)
 class Compressor:
-    """Chooses what is sent of update + residual; what is left is the new residual, and both add to what went in.
+    """Splits update + residual into a sent update and a new residual, whose sum is the input.
 
-    ``choose(update, residual, order)`` may overwrite the arrays it is given. ``kind`` is the kind of values of a
-    compressor that has only one; ``rounds_itself`` tells that ``choose`` has rounded to it already. ``dense`` means
-    that every entry is sent whatever k. ``on_rows`` does the same for a stack of clients on a GPU (``RowsInFlight`` of
+    ``choose(update, residual, order)`` may overwrite its arrays. ``kind`` is set if the compressor supports only one
+    kind of values; ``rounds_itself`` means that ``choose`` already rounds to it. ``dense`` means that every entry is
+    sent, whatever k is. ``on_rows`` compresses a stack of clients on a GPU (``RowsInFlight`` of
     simulator/cuda/messages.py); without it, each client's row goes through ``choose`` on the host.
     """
 
@@ -49,18 +49,18 @@ class Compressor:
     on_rows: Callable[[Any], RowMessages] | None = None
 
     def require_values(self, values: str) -> None:
-        """Refuse a kind of values as which this compressor's entries cannot be sent."""
+        """Refuse a kind of values that this compressor cannot send."""
         if self.kind is not None and values not in ("float32", self.kind):
-            raise InvalidInputError(f"compressor = {self.name!r} has values of its own kind, got {values!r}")
+            raise InvalidInputError(f"compressor = {self.name!r} sends its own kind of values, not {values!r}")
         if self.kind is None and values in OWN_KINDS:
             raise InvalidInputError(f"values = {values!r} needs compressor = {values!r}, got {self.name!r}")
 
     def kind_of(self, order: "ClientOrder") -> str:
-        """The kind of values on the wire."""
+        """Kind of values on the wire."""
         return self.kind or order.values
 
     def send(self, update: Floats, residual: Floats, order: "ClientOrder") -> Sent:
-        """Lines 9 and 10: the update as the server will see it, and what is left; rounding errors are left, too."""
+        """Run lines 9 and 10: return the update as the server decodes it and the residual, rounding errors included."""
         from fewjoules.codec.compressors import with_values
 
         sent, left = self.choose(update, residual, order)
@@ -71,9 +71,9 @@ class Compressor:
         return with_values(sent, left, kind, levels=order.levels, rng=draws)
 
     def message_bytes(self, sent: SparseUpdate, rest: Floats, order: "ClientOrder") -> int:
-        """Bytes of the message that carries the update, by ``encoded_size``; ``rest`` is what rounding left of it.
+        """Bytes of the message that carries the update, by ``encoded_size``; ``rest`` is its rounding error.
 
-        A kind that rounds at random is sized for the values before rounding, with the draws that rounded them.
+        Kinds that round at random are sized from the values before rounding, with the same random draws.
         """
         from fewjoules.codec.frame import encoded_size
 

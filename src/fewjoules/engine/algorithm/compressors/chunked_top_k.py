@@ -1,6 +1,6 @@
 """The largest entries of each chunk of 4,096 neighbouring parameters, as SparseLoCo chooses them [SARFI25].
 
-A chunk of n of all d parameters keeps round(n k / d) entries, at least one, so that every part of the model is heard.
+A chunk of n of all d parameters keeps round(n k / d) entries, at least one, so that every part of the model is updated.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ CHUNK = 4096
 
 
 def choose(update: Floats, residual: Floats, order: "ClientOrder") -> Sent:
-    """Largest entries of each chunk; the new residual is written over the old one."""
+    """Send the largest entries of each chunk; the new residual overwrites the old one."""
     from fewjoules.codec.compressors import top_k
 
     positions, values = [], []

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def choose(update: Floats, residual: Floats, order: "ClientOrder") -> Sent:
-    """Everything; nothing is left."""
+    """Send every entry and leave no residual."""
     from fewjoules.codec.compressors import none
 
     return none(update, residual)
 
 
 def on_rows(rows: Any) -> RowMessages:
-    """All rows as they are, where their values are not rounded."""
+    """Send all rows at once if their values are not rounded."""
     return rows.send_everything() if rows.values == "float32" else rows.send_one_by_one()
 
 

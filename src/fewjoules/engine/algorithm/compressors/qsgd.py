@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def choose(update: Floats, residual: Floats, order: "ClientOrder") -> Sent:
-    """Every entry, rounded at random to one of ``levels`` levels."""
+    """Send every entry, rounded at random to one of ``levels`` levels."""
     from fewjoules.codec.compressors import qsgd
 
     return qsgd(update, residual, order.levels, order.draws())
 
 
 def on_rows(rows: Any) -> RowMessages:
-    """All rows at once, with the draws of the processor."""
+    """Send all rows at once, with the same random draws as on the processor."""
     return rows.send_quantised()
 
 

@@ -1,4 +1,4 @@
-"""k entries at random, not scaled up: unscaled, error feedback converges [STICH18]."""
+"""k entries at random. They are not scaled up, because error feedback needs them unscaled [STICH18]."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def choose(update: Floats, residual: Floats, order: "ClientOrder") -> Sent:
-    """Any k entries, each set equally likely."""
+    """Send k entries; every set of k is equally likely."""
     from fewjoules.codec.compressors import random_k
 
     return random_k(update, residual, order.k, order.draws())

@@ -1,4 +1,4 @@
-"""Sparse ternary compression [SATTLER19]: the k largest, each as the mean of their magnitudes with its sign."""
+"""Sparse ternary compression [SATTLER19]: the signs of the k largest entries, times their mean magnitude."""
 
 from fewjoules.engine.algorithm.compressors import top_k
 from fewjoules.engine.algorithm.compressors.base import Compressor

@@ -1,4 +1,4 @@
-"""The k entries largest in size, ties to the lowest position: line 9 of Algorithm 1."""
+"""The k entries of largest magnitude; ties go to the lowest position: line 9 of Algorithm 1."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def choose(update: Floats, residual: Floats, order: "ClientOrder") -> Sent:
-    """Largest entries; the new residual is written over the old one."""
+    """Send the k largest entries; the new residual overwrites the old one."""
     from fewjoules.codec.compressors import top_k
 
     return top_k(update, residual, order.k, out=residual)
 
 
 def on_rows(rows: Any) -> RowMessages:
-    """All rows at once; messages with every entry need no selection."""
+    """Send all rows at once; if every entry is kept, skip the selection."""
     if rows.values == "float32" and rows.keep_everything:
         return rows.send_everything()
     return rows.send_top_k()

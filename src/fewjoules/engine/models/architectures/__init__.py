@@ -1,4 +1,4 @@
-"""Architectures, one a module: every module here that has ``ARCHITECTURES`` adds them by their names."""
+"""Architectures by name: every module here that defines ``ARCHITECTURES`` is registered."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""What an architecture is: how a network is built for some images, and how many parameters it will have."""
+"""The parts of an architecture: how a network is built for some images, and how many parameters it has."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MAX_CLASSES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What a network is built for: images (n, channels, height, width) of so many classes."""
+    """Shape of the images (n, channels, height, width) and number of classes that a network is built for."""
 
     channels: int
     height: int
@@ -25,10 +25,10 @@ class Images:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A network by name. Planning needs ``parameters`` alone, so that only ``build`` loads PyTorch.
+    """A named network. Planning needs only ``parameters``; PyTorch is loaded by ``build``.
 
-    ``statistics`` are numbers that every message carries whole, however sparse the update: running means and variances
-    of batch normalisation. ``usual_data`` is what a scenario that names no data is planned for.
+    ``statistics`` counts the running means and variances of batch normalisation, all of which every message carries,
+    however sparse the update. ``usual_data`` is the data set assumed by plans for a scenario that names none.
     """
 
     name: str

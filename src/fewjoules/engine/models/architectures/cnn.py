@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def build(images: Images) -> "nn.Module":
-    """The network."""
+    """Build the network."""
     from torch import nn
 
     return nn.Sequential(
@@ -27,7 +27,7 @@ def build(images: Images) -> "nn.Module":
 
 
 def parameters(images: Images) -> int:
-    """Weights and biases, layer by layer."""
+    """Number of weights and biases, layer by layer."""
     convolutions = (9 * images.channels + 1) * 16 + (9 * 16 + 1) * 32
     return convolutions + (_features(images) + 1) * 64 + 65 * images.classes
 

@@ -1,4 +1,4 @@
-"""LeNet-5 as Caffe has it: 431,080 parameters for 28 x 28 pixels and 10 classes."""
+"""LeNet-5 in the version of Caffe: 431,080 parameters for 28 x 28 pixels and 10 classes."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def build(images: Images) -> "nn.Module":
-    """The network."""
+    """Build the network."""
     from torch import nn
 
     return nn.Sequential(
@@ -25,7 +25,7 @@ def build(images: Images) -> "nn.Module":
 
 
 def parameters(images: Images) -> int:
-    """Weights and biases, layer by layer."""
+    """Number of weights and biases, layer by layer."""
     convolutions = (25 * images.channels + 1) * 20 + (25 * 20 + 1) * 50
     return convolutions + (_features(images) + 1) * 500 + 501 * images.classes
 

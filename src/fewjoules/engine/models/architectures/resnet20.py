@@ -13,7 +13,7 @@ _NORMALISED = 16 + 2 * sum(outside for _, outside in WIDTHS)  # channels, over a
 
 
 def build(images: Images) -> "nn.Module":
-    """The network with BatchNorm."""
+    """Build the network with BatchNorm."""
     from torch import nn
 
     from fewjoules.engine.models.resnet import ResNet20
@@ -22,7 +22,7 @@ def build(images: Images) -> "nn.Module":
 
 
 def build_with_groups(images: Images) -> "nn.Module":
-    """The network with GroupNorm, which keeps no statistics."""
+    """Build the network with GroupNorm, which keeps no statistics."""
     from torch import nn
 
     from fewjoules.engine.models.resnet import ResNet20
@@ -31,7 +31,7 @@ def build_with_groups(images: Images) -> "nn.Module":
 
 
 def parameters(images: Images) -> int:
-    """Convolutions without biases, two numbers for each normalised channel, and the last layer."""
+    """Number of parameters: convolutions without biases, two per normalised channel, and the last layer."""
     convolutions = 9 * images.channels * 16 + sum(9 * (inside + outside) * outside for inside, outside in WIDTHS)
     return convolutions + 2 * _NORMALISED + 65 * images.classes
 

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 def build(images: Images) -> "nn.Module":
-    """The network."""
+    """Build the network."""
     from torch import nn
 
     return nn.Sequential(nn.Flatten(), nn.Linear(_pixels(images), images.classes))
 
 
 def parameters(images: Images) -> int:
-    """Weights and biases."""
+    """Number of weights and biases."""
     return (_pixels(images) + 1) * images.classes
 
 

@@ -1,1 +1,1 @@
-"""Clients on the processor."""
+"""Backend that trains clients on the processor."""

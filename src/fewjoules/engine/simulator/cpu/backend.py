@@ -1,6 +1,6 @@
-"""Clients on the processor: chunks of them go to threads, each of which runs single-threaded kernels.
+"""Backend on the processor: each chunk of clients goes to a thread, which runs single-threaded kernels.
 
-What a client computes depends neither on the number of threads nor on the thread that it ran on.
+The result of a client depends neither on the number of threads nor on the thread that it ran on.
 """
 
 import queue
@@ -38,7 +38,7 @@ from fewjoules.engine.simulator.stack.model import ClientModel
 
 
 class CpuBackend:
-    """Trains ``chunk`` clients at a time as one stack; a chunk of one needs no vmap and suits any module."""
+    """Trains ``chunk`` clients at a time as one stack; a chunk of one works without vmap, for any module."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class CpuBackend:
         workers: Workers,
         seeded: bool,
     ) -> None:
-        """Copy the model for each thread: modules are not safe to share. ``seeded``: the model draws numbers."""
+        """Copy the model for each thread: modules are not thread-safe. ``seeded``: the model draws random numbers."""
         keep_freed_memory()
         self.options, self.chunk = options, chunk
         self._samples, self._source = federation.samples, BatchSource(federation, options.seed)
@@ -63,11 +63,11 @@ class CpuBackend:
         self._clients: dict[int, ClientState] = {}
 
     def prepare(self, plan: RoundPlan) -> None:
-        """Draw the batches of a round to come."""
+        """Draw the batches of the next round."""
         self._source.prepare(plan)
 
     def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
-        """Local steps, compression and aggregation of one round; the result is ready on return."""
+        """Run the local steps, compression and aggregation of one round; the result is ready on return."""
         batches = self._source.batches(plan)
         meanwhile()
         starts = range(0, plan.participants.size, self.chunk)
@@ -76,7 +76,7 @@ class CpuBackend:
         rounds = [one for chunk in done for one in chunk]
         delivered = delivered_uploads(plan)
         for row, (_, kept) in enumerate(rounds):
-            known = plan.number if delivered[row] else int(plan.accepted[row])  # a simulated client hears at once
+            known = plan.number if delivered[row] else int(plan.accepted[row])  # a simulated client is told at once
             self._clients[int(plan.participants[row])] = settled(kept, known)
         sent = [upload for upload, _ in rounds]
         buffers = torch.from_numpy(np.stack([one.buffers for one in sent]))
@@ -89,11 +89,11 @@ class CpuBackend:
         )
 
     def client_state(self, client: int) -> ClientState | None:
-        """What a client keeps; None before it first took part."""
+        """State of a client; None before it first took part."""
         return self._clients.get(client)
 
     def save(self) -> dict[str, torch.Tensor]:
-        """Rows of all clients that took part, in the order of their numbers."""
+        """Return one row for each client that took part, in the order of their numbers."""
         clients = sorted(self._clients)
         states = [self._clients[client] for client in clients]
         tensors = {
@@ -105,7 +105,7 @@ class CpuBackend:
         return tensors
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take up what ``save`` gave."""
+        """Restore the client states that ``save`` returned."""
         self._clients = {}
         for row, client in enumerate(tensors["numbers"].tolist()):
             vectors: dict[str, Any] = {
@@ -114,10 +114,10 @@ class CpuBackend:
             self._clients[client] = ClientState(**vectors, steps=int(tensors["steps"][row]))
 
     def close(self) -> None:
-        """Nothing is held but the threads, which are the simulator's."""
+        """Do nothing: the threads belong to the simulator."""
 
     def _train(self, state: ServerState, plan: RoundPlan, batches: Batches) -> list[tuple[Upload, ClientState]]:
-        """The round of a chunk of clients."""
+        """Run the round of a chunk of clients and return their uploads and new states."""
         size = state.weights.numel()
         before = [self._clients.get(client) or new_client(self.options, size) for client in plan.participants.tolist()]
         orders = [plan.order(row) for row in range(plan.participants.size)]
@@ -131,7 +131,7 @@ class CpuBackend:
     def _steps(
         self, state: ServerState, batches: Batches, before: list[ClientState], orders: list[ClientOrder]
     ) -> list[Steps]:
-        """H local steps of a chunk of clients, from the global weights on."""
+        """Take the H local steps of a chunk of clients, starting from the global weights."""
         chunk = _started(state, before)
         model = self._models.get()
         try:
@@ -159,7 +159,7 @@ class CpuBackend:
 
 
 def _started(state: ServerState, before: list[ClientState]) -> Chunk:
-    """Every client at the global weights, with the moments that it kept."""
+    """Return a chunk with every client at the global weights and with the moments that it kept."""
     moments = {}
     for name in ("velocity", "squares"):
         rows = [getattr(one, name) for one in before]

@@ -1,6 +1,6 @@
-"""Freed memory that stays with the process: a step frees and asks for the same tens of megabytes again and again.
+"""Keep freed memory in the process: every step frees and allocates the same tens of megabytes.
 
-By default glibc gives them back to the system, which then hands them out again one page fault at a time.
+By default glibc returns them to the system, and every new allocation then pays page faults.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ _KEPT_BYTES, _LARGEST_BYTES = 1 << 30, 32 << 20  # glibc refuses to keep single 
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Ask glibc, where it is the allocator, to keep what is freed; tells whether it will."""
+    """Ask glibc, if it is the allocator, to keep freed memory; return whether it will."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):

@@ -1,4 +1,4 @@
-"""A model for one client after the other. Any module will do."""
+"""A model that trains one client at a time. It works for any module."""
 
 import copy
 
@@ -10,13 +10,13 @@ from fewjoules.engine.models.loss import Loss, right_answers
 
 
 class SingleModel:
-    """A module of its own whose parameters and buffers are read from and written to flat vectors."""
+    """A copy of a module whose parameters and buffers are read from and written to flat vectors."""
 
     def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, precision: str = "float32") -> None:
-        """Keep a copy; the caller's model is not changed."""
+        """Copy the model; the caller's is not changed."""
         self.net = copy.deepcopy(model).to(device).train()
         self.loss, self.device, self.bfloat16 = loss, device, precision == "bf16"
-        if device.type == "cpu":  # where convolutions run faster with the channels innermost in memory
+        if device.type == "cpu":  # convolutions run faster there with the channels innermost in memory
             self.net = channels_last(self.net)
         trained = require_trainable(self.net)
         averaged = {name: b for name, b in self.net.named_buffers() if b.dtype == torch.float32}
@@ -31,7 +31,7 @@ class SingleModel:
 
     @torch.no_grad()
     def start(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
-        """Take weights and buffers in; buffers that count steps begin anew and are not sent."""
+        """Load weights and buffers; integer buffers, which count steps, restart and are never sent."""
         for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
             for tensor, view in zip(tensors, layout.views(flat).values(), strict=True):
                 tensor.copy_(view)
@@ -40,7 +40,7 @@ class SingleModel:
 
     @torch.no_grad()
     def finish(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
-        """Write weights and buffers out."""
+        """Write the module's weights and buffers into flat vectors."""
         for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
             for tensor, view in zip(tensors, layout.views(flat).values(), strict=True):
                 view.copy_(tensor)
@@ -48,7 +48,7 @@ class SingleModel:
     def gradients(
         self, inputs: torch.Tensor, targets: torch.Tensor
     ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
-        """Gradients, mean loss and share of right answers (NaN where there are no classes) of a batch."""
+        """Return gradients, mean loss and accuracy (NaN where there are no classes) of a batch."""
         with torch.enable_grad():
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
                 outputs = self.net(inputs)
@@ -61,5 +61,5 @@ class SingleModel:
 
 
 def channels_last(net: nn.Module) -> nn.Module:
-    """The module with its convolutions' channels innermost in memory."""
+    """Return the module with the channels of its convolutions innermost in memory."""
     return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -11,19 +11,19 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """A pool whose tasks may use torch; the caller's own number of torch threads is given back by ``close``."""
+    """A thread pool whose tasks may use torch; ``close`` restores the caller's number of torch threads."""
 
     def __init__(self, threads: int) -> None:
-        """Start the threads; torch keeps one kernel thread in each."""
+        """Start the threads; each runs torch with one kernel thread."""
         self.threads = threads
         self._before = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(threads, "fewjoules-train", initializer=torch.set_num_threads, initargs=(1,))
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> list[Result]:
-        """Results in the order of the tasks; the error of the first task that failed is raised."""
+        """Return the results in the order of the tasks, or raise the error of the first task that failed."""
         return list(self._pool.map(function, tasks))
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         self._pool.shutdown()
         torch.set_num_threads(self._before)

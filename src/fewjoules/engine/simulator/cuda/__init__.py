@@ -1,1 +1,1 @@
-"""Clients on a GPU."""
+"""Backend that trains clients on a GPU."""

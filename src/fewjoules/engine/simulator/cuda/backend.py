@@ -1,7 +1,7 @@
-"""Clients on a GPU: a whole chunk trains as one stack, and compression and aggregation stay on the device.
+"""Backend on a GPU: a whole chunk of clients trains as one stack; compression and aggregation stay on the device.
 
-A round is handed to the GPU without waiting for it. Meanwhile the host prepares the next one and books the last one,
-and threads count the bytes of messages that the GPU does not size itself.
+The host does not wait for a round on the GPU. Meanwhile it prepares the next round and records the previous one, and
+threads size the messages that the GPU does not size itself.
 """
 
 import math
@@ -40,12 +40,12 @@ from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.errors import DivergedError
 
 _ENCODERS = max(1, min(8, CORES // 2))
-_SPAN_ENTRIES = 8192  # that a thread should count at least: to wake one costs the time of some thousand
+_SPAN_ENTRIES = 8192  # fewest entries worth a thread: waking it takes as long as counting some thousand
 Graphs = dict[tuple[int, int, int, InnerRule, bool, bool], RecordedSteps]
 
 
 class CudaBackend:
-    """Trains a chunk of clients at a time; a module that cannot be vectorised has chunks of one."""
+    """Trains a chunk of clients at a time; a module that vmap cannot run has chunks of one."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class CudaBackend:
         compiled: bool,
         graphs: Graphs | None = None,
     ) -> None:
-        """Compile nothing before the first round; ``graphs`` may hold those of like runs, and keeps new ones."""
+        """Compile nothing before the first round; ``graphs`` shares recorded steps between similar runs."""
         keep_freed_memory()
         self.options, self.execution = options, execution
         self._samples, self._source = federation.samples, BatchSource(federation, options.seed)
@@ -73,11 +73,11 @@ class CudaBackend:
         self._messages = Messages(self._encoders)
 
     def prepare(self, plan: RoundPlan) -> None:
-        """Draw the batches of a round to come."""
+        """Draw the batches of the next round."""
         self._source.prepare(plan)
 
     def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
-        """Hand a round to the GPU; ``meanwhile`` runs while the GPU does, and messages are counted in threads."""
+        """Start a round on the GPU; ``meanwhile`` is called while it runs, and threads size the messages."""
         batches = self._source.batches(plan)
         chunk, everyone = self.execution.chunk, plan.participants.size
         parts = [slice(start, min(start + chunk, everyone)) for start in range(0, everyone, chunk)]
@@ -115,19 +115,19 @@ class CudaBackend:
         return RoundResult(mean, mean_buffers(whole, state.buffers, delivered, plan.shares), delivered, uploads)
 
     def client_state(self, client: int) -> ClientState | None:
-        """What a client keeps; None before it first took part."""
+        """State of a client; None before it first took part."""
         return self._kept.client(client)
 
     def save(self) -> dict[str, torch.Tensor]:
-        """Rows of all clients that took part, in the order of their numbers."""
+        """Return one row for each client that took part, in the order of their numbers."""
         return self._kept.save()
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take up what ``save`` gave."""
+        """Restore the client states that ``save`` returned."""
         self._kept.restore(tensors)
 
     def close(self) -> None:
-        """Let the threads and the graphs go, those shared with other runs excepted."""
+        """Release threads and graphs, except graphs shared with other runs."""
         from fewjoules.engine.simulator.cuda.topk import forget_selections
 
         forget_selections()
@@ -138,7 +138,7 @@ class CudaBackend:
     def _train(
         self, state: ServerState, plan: RoundPlan, batches: Batches, rows: Rows
     ) -> tuple[torch.Tensor, Progress, torch.Tensor]:
-        """Local steps of a chunk: w - v of its clients, how they went, and their buffers; kept moments are put back."""
+        """Take the local steps of a chunk: return w - v, losses and accuracies, and buffers; store the moments."""
         if self.execution.stacked and not self.execution.seeded:
             found = self._replay(state, batches, rows)
         else:
@@ -180,7 +180,7 @@ class CudaBackend:
         return state.weights - chunk.weights, progress, chunk.buffers
 
     def _recorded(self, batch: int) -> RecordedSteps:
-        """Batches grow by doubling, with padding, so that few sizes are ever compiled."""
+        """Return recorded steps for batches of this size; larger batches are padded so that few sizes are compiled."""
         first = self.options.batch_size or batch
         capacity = batch if batch <= first else first * 2 ** math.ceil(math.log2(batch / first))
         chunk, kept = self.execution.chunk, self.options.keeps_velocity
@@ -195,7 +195,7 @@ class CudaBackend:
     def _send(
         self, plan: RoundPlan, delivered: Flags, rows: Rows, updates: torch.Tensor, mean: torch.Tensor
     ) -> RowMessages:
-        """Lines 8 to 10 and 20 for a chunk: ``updates`` becomes what is sent, and p_m g_m is added to ``mean``."""
+        """Run lines 8 to 10 and 20 for a chunk: ``updates`` becomes g_m, and p_m g_m is added to ``mean``."""
         feedback = self.options.error_feedback
         residuals = self._kept.take("residual", rows) if feedback else torch.zeros_like(updates)
         if self.options.residual_decay != 1.0:
@@ -211,14 +211,14 @@ class CudaBackend:
         return messages
 
     def _on_device(self, shares: Floats) -> torch.Tensor:
-        """The shares of a chunk on the GPU; they seldom change from round to round."""
+        """Return the shares of a chunk on the GPU; the last ones are cached, as they seldom change."""
         key = shares.tobytes()
         if key not in self._shares:
             self._shares = {key: torch.from_numpy(shares).to(self._device)}
         return self._shares[key]
 
     def _count(self, messages: RowMessages, buffers: torch.Tensor) -> list[Future[IntArray]]:
-        """Bytes of the messages, counted in threads, some clients in each."""
+        """Size the messages in threads, several clients in each."""
         (own,), ready = to_host(buffers)
         clients = messages.entries.size
         work = int(messages.entries.sum()) if messages.counted_by_host else 0

@@ -16,11 +16,11 @@ from fewjoules.engine.simulator.cuda.conv_kernels import (
 from fewjoules.errors import InvalidInputError
 
 _MAX_KERNEL, _MAX_CHANNELS = 7, 512
-_MAX_NUMBERS = 2**30  # of one client's images, so that 32 bits hold every offset
+_MAX_NUMBERS = 2**30  # in one client's images, so that 32 bits hold every offset
 
 
 def _shape(images: Sequence[int], out: int, kernel: int, stride: int, padding: int) -> Shape:
-    """The sizes for images of the shape (clients, batch, height, width, channels)."""
+    """Return the sizes for images of shape (clients, batch, height, width, channels)."""
     _, _, height, width, channels = images
     return Shape(height, width, channels, out, kernel, stride, padding)
 
@@ -33,7 +33,7 @@ def _shape(images: Sequence[int], out: int, kernel: int, stride: int, padding: i
 def stacked_conv(
     images: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, stride: int, padding: int, precision: str
 ) -> torch.Tensor:
-    """Convolution of (clients, batch, height, width, in) with (clients, k, k, in, out)."""
+    """Convolve (clients, batch, height, width, in) with (clients, k, k, in, out)."""
     shape = _shape(images.shape, weights.shape[-1], weights.shape[1], stride, padding)
     tile = choose("forward", shape, images.element_size())
     given = None if bias is None else bias.contiguous()
@@ -56,7 +56,7 @@ def _(
 def stacked_conv_images_gradient(
     gradient: torch.Tensor, weights: torch.Tensor, images: Sequence[int], stride: int, padding: int, precision: str
 ) -> torch.Tensor:
-    """Gradient of images of the shape ``images``."""
+    """Return the gradient of images of shape ``images``."""
     shape = _shape(images, weights.shape[-1], weights.shape[1], stride, padding)
     tile = choose("images", shape, gradient.element_size())
     return launch_images_gradient(gradient.contiguous(), weights.contiguous(), shape, tile, precision)
@@ -77,7 +77,7 @@ def _(
 def stacked_conv_weights_gradient(
     images: torch.Tensor, gradient: torch.Tensor, kernel: int, stride: int, padding: int, precision: str
 ) -> torch.Tensor:
-    """Gradient of the kernels in float32 parts (parts, clients, k, k, in, out), which the caller adds."""
+    """Return the gradient of the kernels as float32 parts (parts, clients, k, k, in, out) for the caller to add."""
     shape = _shape(images.shape, gradient.shape[-1], kernel, stride, padding)
     tile = choose("weights", shape, images.element_size())
     return launch_weights_gradient(images.contiguous(), gradient.contiguous(), shape, tile, precision)
@@ -138,7 +138,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def _stacked(clients: int, tensor: torch.Tensor | None, dim: int | None) -> torch.Tensor | None:
-    """The hidden axis of vmap in place of the leading axis of length 1."""
+    """Replace the leading axis of length 1 by the hidden axis of vmap."""
     if tensor is None:
         return None
     if dim is None:
@@ -147,7 +147,7 @@ def _stacked(clients: int, tensor: torch.Tensor | None, dim: int | None) -> torc
 
 
 def supports(images_shape: Sequence[int], weight_shape: Sequence[int], stride: int, padding: int) -> bool:
-    """Whether ``convolve`` takes images (batch, in, height, width) and a weight (out, in, k, k)."""
+    """Whether ``convolve`` supports images (batch, in, height, width) and a weight (out, in, k, k)."""
     batch, channels, height, width = images_shape
     out, inside, kernel, other = weight_shape
     small = 1 <= channels <= _MAX_CHANNELS and 1 <= out <= _MAX_CHANNELS and 1 <= kernel <= _MAX_KERNEL
@@ -161,10 +161,10 @@ def supports(images_shape: Sequence[int], weight_shape: Sequence[int], stride: i
 def convolve(
     images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: int, padding: int, precision: str
 ) -> torch.Tensor:
-    """Convolution of (batch, in, height, width) with (out, in, k, k), under vmap for a stack of clients.
+    """Convolve (batch, in, height, width) with (out, in, k, k), under vmap for a stack of clients.
 
-    ``precision`` is "float32", "tf32" or "bf16"; the last also gives images in bfloat16. In memory the channels of the
-    result are innermost.
+    ``precision`` is "float32", "tf32" or "bf16", which also returns images in bfloat16. The channels of the result are
+    innermost in memory.
     """
     if precision not in DOT_PRECISIONS:
         raise InvalidInputError(f"precision must be one of {', '.join(DOT_PRECISIONS)}, got {precision!r}")
@@ -172,7 +172,7 @@ def convolve(
         sizes = f"images {tuple(images.shape)}, weight {tuple(weight.shape)}, stride {stride} and padding {padding}"
         raise InvalidInputError(
             f"a stacked convolution must have a square kernel of at most {_MAX_KERNEL}, channels of at most "
-            f"{_MAX_CHANNELS} and at most 2^30 numbers a client, got {sizes}"
+            f"{_MAX_CHANNELS} and at most 2^30 numbers per client, got {sizes}"
         )
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     given = None if bias is None else bias.to(kind)[None]

@@ -18,7 +18,7 @@ _MAX_PARTS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Sizes of a convolution; ``tall`` and ``wide`` are the height and width of what comes out."""
+    """Sizes of a convolution; ``tall`` and ``wide`` are the height and width of the output."""
 
     height: int
     width: int
@@ -30,12 +30,12 @@ class Shape:
 
     @property
     def tall(self) -> int:
-        """Rows that come out."""
+        """Rows of the output."""
         return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
 
     @property
     def wide(self) -> int:
-        """Columns that come out."""
+        """Columns of the output."""
         return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
 
     def constants(self) -> dict[str, int]:
@@ -46,7 +46,7 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Tile:
-    """What one program computes: pixels by patch entries by columns of the matrix, and with which resources."""
+    """Work of one program: pixels by patch entries by columns of the matrix, and its warps and stages."""
 
     pixels: int
     block: int
@@ -72,7 +72,7 @@ class Tile:
 
 
 def choose(operation: str, shape: Shape, element_bytes: int) -> Tile:
-    """Tiles for "forward", "images" or "weights" (a gradient), from sizes alone; see benchmarks/conv_tiles.py."""
+    """Choose tiles for "forward", "images" or "weights" (a gradient) by sizes; see benchmarks/conv_tiles.py."""
     depth, width = (shape.out, shape.channels) if operation == "images" else (shape.channels, shape.out)
     columns = min(128, max(16, triton.next_power_of_2(width)))
     warps = 8 if columns == 128 else 4
@@ -87,13 +87,13 @@ def choose(operation: str, shape: Shape, element_bytes: int) -> Tile:
         return Tile(32 if many else 64, block, columns, by_tap, warps, stages=3 if many or entries <= block else 1)
     block = next((size for size in (128 // element_bytes, 32, 16) if depth % size == 0), 32)
     by_tap = depth % block == 0
-    at_once = not by_tap or (operation == "forward" and depth >= 32)  # then loads ahead only take room
+    at_once = not by_tap or (operation == "forward" and depth >= 32)  # loading ahead would only take memory
     return Tile(128, block, columns, by_tap, warps, stages=1 if wide_numbers and at_once else 3)
 
 
 @triton.jit
 def _decode(block, CHANNELS: tl.constexpr, TAPS: tl.constexpr, BLOCK: tl.constexpr, BY_TAP: tl.constexpr):
-    """Tap row, tap column, channel and existence of each entry of a block of a patch."""
+    """Return tap row, tap column, channel and existence of each entry of a block of a patch."""
     entry = tl.arange(0, BLOCK)
     if BY_TAP:
         tap = block // ((CHANNELS + BLOCK - 1) // BLOCK)
@@ -124,7 +124,7 @@ def _gather(
     BY_TAP: tl.constexpr,
     CHECKED: tl.constexpr,
 ):
-    """Numbers (pixel, entry) at rows top + down and columns left + right; zero outside the image."""
+    """Load numbers (pixel, entry) at rows top + down and columns left + right; zero outside the image."""
     base = ((image * HEIGHT + top) * WIDTH + left) * CHANNELS
     offset = (down * WIDTH + right) * CHANNELS + channel
     if BY_TAP:
@@ -216,9 +216,9 @@ def _images_gradient(
     TAPS: tl.constexpr,
     DOT: tl.constexpr,
 ):
-    """Gradient of one phase of the pixels: those whose padded row and column leave the same remainders by the stride.
+    """Gradient of one phase of the pixels: those whose padded row and column have the same remainders by the stride.
 
-    They meet the taps with these remainders only, and meet them as a convolution of stride 1 does.
+    Only taps with the same remainders touch them, and they do so like a convolution of stride 1.
     """
     rows: tl.constexpr = (HEIGHT + STRIDE - 1) // STRIDE
     columns: tl.constexpr = (WIDTH + STRIDE - 1) // STRIDE
@@ -308,7 +308,7 @@ def _weights_gradient(
 def launch_forward(
     images: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, shape: Shape, tile: Tile, precision: str
 ) -> torch.Tensor:
-    """Images (clients, batch, tall, wide, out) by tiles of the caller's choice."""
+    """Compute images (clients, batch, tall, wide, out) with the given tile."""
     clients, batch = images.shape[:2]
     pixels = batch * shape.tall * shape.wide
     out = images.new_empty((clients, batch, shape.tall, shape.wide, shape.out))
@@ -335,7 +335,7 @@ def launch_forward(
 def launch_images_gradient(
     gradient: torch.Tensor, weights: torch.Tensor, shape: Shape, tile: Tile, precision: str
 ) -> torch.Tensor:
-    """Images (clients, batch, height, width, channels) by tiles of the caller's choice."""
+    """Compute the gradient of images (clients, batch, height, width, channels) with the given tile."""
     clients, batch = gradient.shape[:2]
     phases, taps = shape.stride**2, triton.cdiv(shape.kernel, shape.stride)
     pixels = batch * triton.cdiv(shape.height, shape.stride) * triton.cdiv(shape.width, shape.stride)
@@ -363,7 +363,7 @@ def launch_images_gradient(
 def launch_weights_gradient(
     images: torch.Tensor, gradient: torch.Tensor, shape: Shape, tile: Tile, precision: str
 ) -> torch.Tensor:
-    """Float32 parts (parts, clients, k, k, in, out), to be added, by tiles of the caller's choice."""
+    """Compute float32 parts (parts, clients, k, k, in, out) of the weights' gradient with the given tile."""
     clients, batch = images.shape[:2]
     pixels = batch * shape.tall * shape.wide
     parts, blocks = tile.parts(pixels), tile.blocks(shape.kernel, shape.channels)

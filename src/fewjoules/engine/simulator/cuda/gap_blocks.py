@@ -1,8 +1,8 @@
-"""Which groups of gaps share a law: ``fewjoules.codec.blocks.best_levels`` for many rows at once, level by level.
+"""Decide which groups of gaps share a law: ``fewjoules.codec.blocks.best_levels`` for many rows at once.
 
-Each row has a binary tree over its groups, filled up to a power of two with empty ones. Trees lie side by side, the
-tallest first: the nodes of a level that have parents then come first, and the two children of a node lie together. The
-gaps of a node add to the difference of two positions, so nothing but the choice between parts and whole goes level by
+Each row has a binary tree over its groups, padded with empty groups to a power of two. Trees lie side by side, the
+tallest first, so that in each level the nodes with parents come first and the two children of a node are neighbours.
+The gaps of a node sum to the difference of two positions, so only the choice between one block and two goes level by
 level. Sizes are compared in nats.
 """
 
@@ -13,7 +13,7 @@ import torch
 from fewjoules.codec.positions import BLOCK_BYTES, GROUP
 from fewjoules.engine.simulator.cuda.gap_groups import GapGroups
 
-NATS = math.log(2.0)  # in a bit
+NATS = math.log(2.0)  # nats in a bit
 BLOCK_NATS = 8.0 * BLOCK_BYTES * NATS
 
 
@@ -21,12 +21,12 @@ class BlockTree:
     """The trees of all rows, one level after the other."""
 
     def __init__(self, groups: GapGroups) -> None:
-        """Lay out the nodes: which bounds and how many gaps each has."""
+        """Lay out the nodes: the bounds and the number of gaps of each."""
         device = groups.counts.device
         heights = [(own - 1).bit_length() for own in groups.row_groups]
         order = sorted(range(groups.rows), key=lambda row: -heights[row])
-        self._levels: list[tuple[int, int]] = []  # first node of each, and the one after its last
-        parts: list[tuple[int, int, int, int]] = []  # row, level, first node and nodes of what a row has of a level
+        self._levels: list[tuple[int, int]] = []  # first node of each level, and the one after its last
+        parts: list[tuple[int, int, int, int]] = []  # row, level, first node and number of nodes
         end = 0
         for level in range(heights[order[0]] + 1):
             start = end
@@ -54,19 +54,19 @@ class BlockTree:
         self._node_levels = levels.to(torch.uint8)
 
     def blocks(self, bounds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The first group of the block of each group, and the one after its last, from ``GapGroups.bounds``."""
+        """Return the first group of each group's block and the one after its last, from ``GapGroups.bounds``."""
         levels = self._tops(self._nats(bounds.double())).index_select(0, self._leaves).long()
         width = self._one << levels
         firsts = (self._within & -width) + self._groups.firsts
         return firsts, torch.minimum(firsts + width, self._groups.ends)
 
     def _nats(self, bounds: torch.Tensor) -> torch.Tensor:
-        """The size of each node as one block."""
+        """Return the size of each node as one block."""
         sums = bounds.index_select(0, self._end_bounds) - bounds.index_select(0, self._first_bounds) - self._counts
         return xlogx(self._counts + sums) - xlogx(sums) + self._fixed_nats
 
     def _tops(self, nats: torch.Tensor) -> torch.Tensor:
-        """The level of the topmost joined node above each leaf: a node that is smaller as one block than in parts."""
+        """Return, for each leaf, the level of the topmost node above it that is smaller as one block than split."""
         apart = nats.clone()
         start, end = self._levels[0]
         least = nats[start:end]
@@ -82,5 +82,5 @@ class BlockTree:
 
 
 def xlogx(x: torch.Tensor) -> torch.Tensor:
-    """x ln x for x >= 0."""
+    """Return x ln x for x >= 0."""
     return torch.special.xlogy(x, x)

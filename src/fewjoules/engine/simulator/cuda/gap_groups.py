@@ -1,4 +1,4 @@
-"""The gaps between the positions of many rows, in groups of 32; shapes depend on the numbers of entries alone."""
+"""Gaps between the positions of many rows, in groups of 32; shapes depend only on the numbers of entries."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from fewjoules.codec.positions import GROUP
 
 
 class GapGroups:
-    """Where entries lie among the groups: those of a row one after the other, its last group filled up with zeros."""
+    """Layout of entries in groups: row after row, the last group of each row padded with zeros."""
 
     def __init__(self, counts: Sequence[int], device: torch.device) -> None:
-        """``counts`` are the entries of each row."""
+        """Lay out the groups; ``counts`` holds the number of entries of each row."""
         self.row_groups = [-(-count // GROUP) for count in counts]
         self.rows, self.total, self.entries = len(counts), sum(self.row_groups), sum(counts)
         self.counts = torch.tensor(counts, dtype=torch.int64, device=device)
@@ -30,15 +30,15 @@ class GapGroups:
         self._bounds, self._first_bounds = self._entries_at_bounds(begins)
 
     def gaps(self, positions: torch.Tensor) -> torch.Tensor:
-        """Entries skipped before each position; int32 (groups, 32)."""
+        """Return the number of entries skipped before each position; int32 (groups, 32)."""
         distances = torch.empty(self.entries + 1, dtype=torch.int32, device=positions.device)
         torch.sub(positions[1:], positions[:-1], out=distances[1:-1])
         distances.index_copy_(0, self.row_starts, (positions.index_select(0, self.row_starts) + 1).int())
-        distances[-1:].fill_(1)  # what is vacant
+        distances[-1:].fill_(1)  # for vacant places
         return distances.index_select(0, self._sources).sub_(1).view(self.total, GROUP)
 
     def bounds(self, positions: torch.Tensor) -> torch.Tensor:
-        """The position before each group and that of each row's last entry; row r has its groups + 1 of them."""
+        """Return the position before each group and that of each row's last entry: one more than groups per row."""
         return positions.index_select(0, self._bounds).index_fill_(0, self._first_bounds, -1)
 
     def _entries_at_bounds(self, begins: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,16 +51,16 @@ class GapGroups:
 
 
 def _sources(begins: torch.Tensor, members: torch.Tensor, vacant: int) -> torch.Tensor:
-    """For each place of each group the entry that lies there, or ``vacant``; int32 for half the memory traffic."""
+    """Return the entry at each place of each group, or ``vacant``; int32 halves the memory traffic."""
     places = torch.arange(GROUP, dtype=torch.int32, device=begins.device)
     entries = begins.int()[:, None] + places
     return entries.masked_fill_(places >= members[:, None], vacant).view(-1)
 
 
 def sums_between(values: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Sums over groups [firsts[i], ends[i]) of each line of int64 (lines, groups); shape (lines, ranges).
+    """Sum groups [firsts[i], ends[i]) of each line of int64 (lines, groups); shape (lines, ranges).
 
-    One running sum over everything is fast and exact: where it overflows, it does so modulo 2^64.
+    One running sum over everything is fast, and exact because it overflows modulo 2^64.
     """
     running = torch.empty(values.numel() + 1, dtype=torch.int64, device=values.device)
     running[:1].zero_()

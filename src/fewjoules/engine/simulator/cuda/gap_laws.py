@@ -1,6 +1,6 @@
-"""The law of a block of gaps and its cost, for many blocks at once: ``fewjoules.codec.blocks.best_laws`` in tensors.
+"""Laws of many blocks of gaps and their costs at once: ``fewjoules.codec.blocks.best_laws`` in tensors.
 
-Counts and sums of near gaps travel in one integer, count * 2^32 + sum: the gaps of a row add to less than 2^31.
+One integer holds the count and the sum of near gaps, count * 2^32 + sum: the gaps of a row sum to less than 2^31.
 """
 
 import functools
@@ -18,14 +18,14 @@ MEANS = 1 << 10
 _SHORT = 7  # digits of a gap that is near under every shift
 _ONE = 1 << 32
 _ESCAPE_NATS = 68.0 * NATS
-_TOO_FAR = 16.0 - 2.0**-33  # high parts of a mean of 16 or more are refused, but not none at all, whose mean is 0 / 0
+_TOO_FAR = 16.0 - 2.0**-33  # high parts with a mean of 16 or more are refused; an empty block, with mean 0 / 0, is not
 
 
 class ShiftSearch:
-    """Finds the shift of least estimated size."""
+    """Finds the shift with the least estimated size."""
 
     def __init__(self, size: int, groups: GapGroups) -> None:
-        """Gaps are below ``size``; from the shift of ``count`` - 1 on all of them are near."""
+        """Prepare for gaps below ``size``; under shifts of at least ``count`` - 1 all of them are near."""
         device, digits = groups.counts.device, (size - 1).bit_length()
         self.count = digits - _SHORT + 1
         edges = [(1 << length) - 1 for length in range(_SHORT, digits)]
@@ -39,7 +39,7 @@ class ShiftSearch:
         self._short = groups.row_ends - 1
 
     def near(self, gaps: torch.Tensor) -> torch.Tensor:
-        """Count and sum of the gaps of each group that are near under each shift; int64 (shifts, groups)."""
+        """Return count and sum of the gaps of each group that are near under each shift; int64 (shifts, groups)."""
         lengths = torch.bucketize(gaps, self._edges)  # 0 for up to 7 digits
         table = torch.zeros((self.count, gaps.shape[0]), dtype=torch.int64, device=gaps.device)
         table[0].copy_(self._vacant)
@@ -47,9 +47,9 @@ class ShiftSearch:
         return table.cumsum(0)
 
     def best(self, near: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Nats and shift of each column of ``near``, the blocks of the groups coming first.
+        """Return nats and shift of each column of ``near``, in which the blocks of the groups come first.
 
-        Only the block of a row's last group may have fewer than 32 gaps, and may want a shift of ``count`` or more.
+        Only the block of a row's last group may have fewer than 32 gaps and need a shift of ``count`` or more.
         For n >= 32 gaps that are all near, h, their sum shifted, is below 128: one shift more costs n bits and saves
         G(n, h) - G(n, h / 2), where G is the size under a geometric law. That never pays: the loss grows with n, and is
         positive for n = 32 and every h.
@@ -65,9 +65,9 @@ class ShiftSearch:
 
 
 def _cheapest(near: torch.Tensor, shifts: torch.Tensor, far_nats: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Least nats over the shifts, (shifts, 1), and the line at which it is found; under the last one all are near.
+    """Return the least nats over the shifts, (shifts, 1), and its line; under the last shift all gaps are near.
 
-    ``far_nats`` are what a far gap costs under each shift.
+    ``far_nats`` is the cost of a far gap under each shift.
     """
     sums, counts = near.view(torch.int32).unflatten(1, (-1, 2)).unbind(2)  # the low words and the high ones
     count, high = counts.double(), (sums >> shifts).double()
@@ -80,13 +80,16 @@ def _cheapest(near: torch.Tensor, shifts: torch.Tensor, far_nats: torch.Tensor) 
 
 
 def means(near: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """The mean of a block's near high parts in 64ths, rounded, as far as ten bits go."""
+    """Return the mean of each block's near high parts in 64ths, rounded and capped at ten bits."""
     return ((MEAN_UNIT * high + near // 2) // near.clamp(min=1)).clamp_(max=MEANS - 1)
 
 
 @functools.cache
 def symbol_costs(device: torch.device) -> torch.Tensor:
-    """2^-20 bits of symbol s under the law of mean m at 256 m + s, from ``fewjoules.codec.rans.geometric_table``."""
+    """Return a table whose entry 256 m + s is the cost of symbol s under the law of mean m, in 2^-20 bits.
+
+    The laws are those of ``fewjoules.codec.rans.geometric_table``.
+    """
     rest = torch.full((MEANS,), int(GAP_SCALE) - int(GAP_SYMBOLS))
     whole = torch.arange(MEANS) + MEAN_UNIT
     frequencies = torch.empty((MEANS, int(GAP_SYMBOLS)), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Local training of a chunk of clients on a GPU: one step compiled, all steps of a round recorded as one CUDA graph."""
+"""Local steps of a chunk of clients on a GPU: one step is compiled, and H of them are recorded as one CUDA graph."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ _WARM_UP = 2
 
 
 class RecordedSteps:
-    """H steps for up to ``clients`` clients and batches of up to ``batch`` samples, started by one call.
+    """H local steps for up to ``clients`` clients and batches of up to ``batch`` samples, started by one call.
 
-    ``updates`` then holds w - v of each client, ``buffers`` its buffers, and ``moments`` those that clients keep, which
-    must be there before. What is missing has weight zero.
+    Afterwards ``updates`` holds w - v of each client and ``buffers`` its buffers. ``moments`` holds the kept moments of
+    the clients, before and after. Missing samples have weight zero.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class RecordedSteps:
         compiled: bool,
         like: "RecordedSteps | None" = None,
     ) -> None:
-        """Allocate, compile and record; the first two rounds' worth of steps are run on scratch data.
+        """Allocate, compile and record; before recording, two rounds of steps run on scratch data.
 
-        ``like`` has the same arguments but for ``steps``; its compiled step is used again.
+        ``like`` has the same arguments except ``steps``; its compiled step is reused.
         """
         device = samples.inputs.device
         self.model, self.samples, self.rule, self.batch = model, samples, rule, batch
@@ -46,19 +46,19 @@ class RecordedSteps:
         self.updates = torch.empty((clients, model.parameters.size), device=device)
         self.buffers = torch.empty((clients, model.buffers.size), device=device)
         self.moments = {name: torch.zeros_like(self.updates) for name in (rule.moments if kept else ())}
-        self.taken = torch.zeros(clients, dtype=torch.float64, device=device)  # steps of each client before
+        self.taken = torch.zeros(clients, dtype=torch.float64, device=device)  # earlier steps of each client
         self.numbers = torch.zeros((steps, clients, batch), dtype=torch.int64, device=device)
         self.weights = torch.full((steps, clients, batch), 1.0 / batch, device=device)
         self.rates = torch.zeros(steps, device=device)
         given = (self.numbers, self.weights, self.rates)
         self._host = [pinned_zeros(tensor) for tensor in given]
-        self._copied = torch.cuda.Event()  # the GPU has read ``_host``, which may be written again
+        self._copied = torch.cuda.Event()  # set when the GPU has read ``_host``, which may then be overwritten
         self.progress = Progress(*torch.empty((2, steps, clients), device=device))
         self._step: Callable[..., Any] = self._traced(compiled) if like is None else like._step
         self._graph = self._recorded()
 
     def run(self, weights: torch.Tensor, buffers: torch.Tensor, batches: Batches) -> tuple[torch.Tensor, torch.Tensor]:
-        """Train all clients from these global weights and buffers; the losses and right answers of each step."""
+        """Train all clients from these global weights and buffers; return losses and accuracies of each step."""
         rows, width = batches.numbers.shape[1:]
         self.start_weights.copy_(weights)
         self.start_buffers.copy_(buffers)
@@ -77,7 +77,7 @@ class RecordedSteps:
         return self.progress.losses, self.progress.correct
 
     def _started(self) -> tuple[list[torch.Tensor], list[torch.Tensor], Moments]:
-        """Every client at the global weights and buffers, with its moments; one tensor for each parameter."""
+        """Return weights, buffers and moments at the start of a round, one tensor for each parameter."""
         clients = self.numbers.shape[1]
         weights, buffers = (
             [start.expand(clients, *start.shape).contiguous() for start in layout.views(flat).values()]
@@ -98,7 +98,7 @@ class RecordedSteps:
         return weights, buffers, moments
 
     def _traced(self, compiled: bool) -> Callable[..., Any]:
-        """One step, line 6 of the algorithm, as a graph of plain operations, fused by torch.compile."""
+        """Return one local step, line 6 of the algorithm, as a graph of plain operations, fused by torch.compile."""
         names, statistics = list(self.model.parameters.shapes), list(self.model.buffers.shapes)
         rule = self.rule
 
@@ -119,7 +119,7 @@ class RecordedSteps:
             try:
                 fused = torch.compile(graph, dynamic=False, fullgraph=True, options=_compiler_options())
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # the compiler's own affairs
+                    warnings.simplefilter("ignore")  # those of the compiler
                     fused(*example)
             except Exception as error:
                 reason = str(error).split("\n")[0]
@@ -128,14 +128,14 @@ class RecordedSteps:
         return fused
 
     def _flat(self, moments: Moments) -> list[torch.Tensor]:
-        """Moments as a list of tensors; only AdamW counts steps."""
+        """Return the moments as a list of tensors; only AdamW counts steps."""
         counted = [moments.steps] if self.rule.kind == "adamw" else []
         return [*moments.velocity, *moments.squares, *counted]
 
     def _parted(
         self, tensors: Sequence[torch.Tensor]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor], Moments, list[torch.Tensor]]:
-        """Weights, buffers, moments and the rest, in the order in which ``_flat`` and its callers put them."""
+        """Split the arguments or results of a step into weights, buffers, moments and the rest."""
         rest = list(tensors)
 
         def front(count: int) -> list[torch.Tensor]:
@@ -186,9 +186,9 @@ class RecordedSteps:
 
 
 def _compiler_options() -> dict[str, Any]:
-    """Choose no kernel by timing it: that would give other bits in another process.
+    """Return options that keep the compiler from choosing kernels by timing, as results would differ between processes.
 
-    Tiles of pointwise kernels count, too: whether a product and a sum are rounded once or twice depends on them.
+    This includes tiles of pointwise kernels, which decide whether a product and a sum are rounded once or twice.
     """
     import torch._inductor
 

@@ -1,4 +1,4 @@
-"""What clients keep from round to round on a GPU: rows of a few matrices, made when a client first takes part."""
+"""State of clients on a GPU: rows of a few matrices, allocated when a client first takes part."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,14 +9,14 @@ import torch
 from fewjoules.arrays import IntArray
 from fewjoules.engine.algorithm.state import ClientState
 
-Rows = slice | torch.Tensor  # neighbouring rows are a slice, so that they need no copy
+Rows = slice | torch.Tensor  # a slice where rows are neighbours, so that they need no copy
 
 
 class KeptRows:
-    """One matrix for each kept vector; rows grow in number with the clients that took part, up to ``clients``."""
+    """One matrix for each kept vector, with rows for the clients that took part so far, at most ``clients``."""
 
     def __init__(self, names: tuple[str, ...], size: int, clients: int, device: torch.device) -> None:
-        """Nothing is allocated before the first client takes part."""
+        """Allocate nothing yet."""
         self.names, self._clients = names, clients
         self._matrices = {name: torch.zeros((0, size), device=device) for name in names}
         self._device, self._size = device, size
@@ -24,7 +24,7 @@ class KeptRows:
         self._steps = np.zeros(0, dtype=np.int64)
 
     def rows(self, clients: IntArray) -> Rows:
-        """The rows of these clients; those that never took part before get new ones."""
+        """Return the rows of these clients; new clients get new rows."""
         for client in clients.tolist():
             self._row_of.setdefault(client, len(self._row_of))
         self._grow(len(self._row_of))
@@ -34,25 +34,25 @@ class KeptRows:
         return torch.from_numpy(found).to(self._device)
 
     def take(self, name: str, rows: Rows) -> torch.Tensor:
-        """Rows of a matrix: a view of neighbours, else a copy."""
+        """Return rows of a matrix: a view if they are neighbours, else a copy."""
         return self._matrices[name][rows]
 
     def put(self, name: str, rows: Rows, values: torch.Tensor) -> None:
-        """Write rows; a view that was changed in place needs no copy."""
+        """Write rows of a matrix; a view that was changed in place needs no copy."""
         target = self._matrices[name]
         if not isinstance(rows, slice) or target[rows].data_ptr() != values.data_ptr():
             target[rows] = values
 
     def steps(self, rows: Rows) -> IntArray:
-        """Local steps that these clients have taken."""
+        """Number of local steps that each of these clients has taken."""
         return self._steps[_on_host(rows)]
 
     def count_steps(self, rows: Rows, taken: int) -> None:
-        """Add the steps of a round."""
+        """Add the local steps of a round."""
         self._steps[_on_host(rows)] += taken
 
     def client(self, number: int) -> ClientState | None:
-        """What one client keeps."""
+        """State of one client; None before it first took part."""
         row = self._row_of.get(number)
         if row is None:
             return None
@@ -60,7 +60,7 @@ class KeptRows:
         return ClientState(**vectors, steps=int(self._steps[row]))
 
     def save(self) -> dict[str, torch.Tensor]:
-        """Rows of all clients that took part, in the order of their numbers."""
+        """Return one row for each client that took part, in the order of their numbers."""
         clients = sorted(self._row_of)
         rows = torch.tensor([self._row_of[client] for client in clients], dtype=torch.int64)
         tensors = {"numbers": torch.tensor(clients, dtype=torch.int64), "steps": torch.from_numpy(self._steps)[rows]}
@@ -69,7 +69,7 @@ class KeptRows:
         return tensors
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take up what ``save`` gave."""
+        """Restore the client states that ``save`` returned."""
         clients = tensors["numbers"].tolist()
         self._row_of = {client: row for row, client in enumerate(clients)}
         self._steps = tensors["steps"].cpu().numpy().copy()

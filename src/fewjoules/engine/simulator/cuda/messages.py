@@ -1,6 +1,6 @@
-"""What the clients of a chunk send, on a GPU: compression in place, and how many bytes the messages take.
+"""Messages of a chunk of clients on a GPU: compress updates in place and size the messages.
 
-Nothing waits for the GPU where that can be helped: sizes are functions to be called later, in a thread.
+To avoid waiting for the GPU, sizes are functions to be called later, in a thread.
 """
 
 from collections import OrderedDict
@@ -29,22 +29,22 @@ _MAX_SIZERS = 8
 
 
 class Messages:
-    """Compresses (clients, parameters) stacks, with what is worth keeping from round to round."""
+    """Compresses (clients, parameters) stacks, and caches tensors that rounds have in common."""
 
     def __init__(self, encoders: Executor) -> None:
-        """``encoders`` do what is left to the host."""
+        """Use the threads ``encoders`` for work on the host."""
         self.encoders = encoders
         self._starts: dict[bytes, torch.Tensor] = {}
         self._sizers: OrderedDict[bytes, RowSizer] = OrderedDict()
 
     def send(self, updates: torch.Tensor, residuals: torch.Tensor, plan: RoundPlan, delivered: Flags) -> RowMessages:
-        """Compress the updates of a chunk the fastest way: they become what is sent, ``residuals`` what is left."""
+        """Compress a chunk in place: ``updates`` become the sent updates, ``residuals`` the new residuals."""
         rows = RowsInFlight(self, updates, residuals, plan, delivered)
         on_rows = COMPRESSORS[plan.options.compressor].on_rows
         return rows.send_one_by_one() if on_rows is None else on_rows(rows)
 
     def row_starts(self, kept: IntArray, size: int, device: torch.device) -> torch.Tensor:
-        """The flat position at which the row of each kept entry starts."""
+        """Return, for each kept entry, the flat position at which its row starts."""
         key = kept.tobytes()
         if key not in self._starts:
             starts = np.repeat(np.arange(kept.size) * size, kept)
@@ -52,7 +52,7 @@ class Messages:
         return self._starts[key]
 
     def sizer(self, kept: IntArray, size: int, device: torch.device) -> RowSizer:
-        """What sizes messages of so many entries each; those used last are kept."""
+        """Return a sizer for messages of ``kept`` entries each; the last few are cached."""
         key = kept.tobytes()
         found = self._sizers.pop(key, None)
         self._sizers[key] = RowSizer(kept, size, device) if found is None else found
@@ -63,7 +63,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class RowsInFlight:
-    """Updates and residuals of the clients of a chunk, and the ways in which a compressor may send them."""
+    """Updates and residuals of a chunk of clients, and the ways in which a compressor may send them."""
 
     messages: Messages
     updates: torch.Tensor
@@ -73,12 +73,12 @@ class RowsInFlight:
 
     @property
     def size(self) -> int:
-        """Parameters of the model."""
+        """Number of parameters of the model."""
         return self.updates.shape[1]
 
     @property
     def values(self) -> str:
-        """The kind of values on the wire."""
+        """Kind of values on the wire."""
         return COMPRESSORS[self.plan.options.compressor].kind or self.plan.options.values
 
     @property
@@ -87,7 +87,7 @@ class RowsInFlight:
         return bool(np.all(self.plan.kept == self.size))
 
     def send_everything(self) -> RowMessages:
-        """Leave nothing out; the exponents of the values, which the sizes depend on, are counted on the GPU."""
+        """Send every entry; the GPU counts the exponents of the values, on which the sizes depend."""
         if self.size < ESTIMATE_FROM:
             return self.send_one_by_one()
         self.updates.add_(self.residuals)
@@ -97,7 +97,7 @@ class RowsInFlight:
         return self._counted(exponents, dense_float32_sizes)
 
     def send_quantised(self) -> RowMessages:
-        """QSGD on the GPU, with the draws of the processor."""
+        """Send all entries by QSGD, computed on the GPU with the random draws of the processor."""
         if self.size < ESTIMATE_FROM:
             return self.send_one_by_one()
         draws = np.empty(self.updates.shape)
@@ -116,11 +116,11 @@ class RowsInFlight:
         return self._counted(torch.nan_to_num(signed) + ZERO_SYMBOL, dense_qsgd_sizes)  # NaN is refused later
 
     def send_top_k(self) -> RowMessages:
-        """The k largest of all rows at once; values that are not float32 are rounded on the host."""
+        """Send the k largest entries of each row; values that are not float32 are rounded on the host."""
         return self._float32_top_k() if self.values == "float32" else self._rounded_top_k()
 
     def send_one_by_one(self) -> RowMessages:
-        """The compressor of the processor, each client in a thread."""
+        """Send each row through the processor's compressor, in threads."""
         computed, kept_back = self.updates.cpu().numpy(), self.residuals.cpu().numpy()
         compressor = COMPRESSORS[self.plan.options.compressor]
 
@@ -144,7 +144,7 @@ class RowsInFlight:
         return RowMessages(entries, lambda span: known[span], flat)
 
     def _float32_top_k(self) -> RowMessages:
-        """Select, send and size without a wait."""
+        """Select, send and size without waiting for the GPU."""
         chosen = self._select()
         self._scatter(chosen.flat, chosen.values)
         sizer = self.messages.sizer(self.plan.kept, self.size, self.updates.device)
@@ -180,7 +180,7 @@ class RowsInFlight:
         return RowMessages(self.plan.kept, lambda span: known[span], chosen.flat)
 
     def _select(self) -> "_Chosen":
-        """Top-k of every row; ``residuals`` then hold the sums with what was chosen cleared."""
+        """Select the top k of every row; ``residuals`` become update + residual with zeros at the chosen entries."""
         from fewjoules.engine.simulator.cuda.topk import rows_with_nan, select_rows
 
         kept = self.plan.kept
@@ -201,7 +201,7 @@ class RowsInFlight:
         return _Chosen(flat, positions, values, parts, require_numbers)
 
     def _scatter(self, flat: torch.Tensor, values: torch.Tensor) -> None:
-        """``updates`` becomes what was sent, dense; what was lost goes back to the residuals."""
+        """Write the sent values into ``updates``, dense; add lost ones back to the residuals."""
         self.updates.zero_()
         self.updates.view(-1).scatter_(0, flat, values)
         if not self.delivered.all() and self.plan.options.error_feedback:
@@ -210,14 +210,14 @@ class RowsInFlight:
             self.residuals.view(-1)[flat[taken_back]] += values[taken_back]
 
     def _take_back(self) -> None:
-        """Lost rows of ``updates`` go back to the residuals."""
+        """Add lost rows of ``updates`` back to the residuals."""
         lost = ~self.delivered
         if lost.any() and self.plan.options.error_feedback:
             rows = torch.from_numpy(np.flatnonzero(lost)).to(self.updates.device)
             self.residuals[rows] += self.updates[rows]
 
     def _counted(self, symbols: torch.Tensor, sizes_of: Callable[[int, IntArray], IntArray]) -> RowMessages:
-        """Sizes of messages with every entry, from how often each symbol comes in each row."""
+        """Size messages with every entry from the counts of each symbol in each row."""
         symbols = symbols.long()
         counts = torch.zeros((symbols.shape[0], _SYMBOLS), dtype=torch.int32, device=symbols.device)
         counts.scatter_add_(1, symbols, torch.ones_like(counts[:1, :1]).expand_as(symbols))
@@ -235,7 +235,7 @@ class RowsInFlight:
 
 
 def round_values(values: Floats, kind: str, order: ClientOrder) -> tuple[Floats, Floats]:
-    """What the server sees of the values that a client chose to send, and what rounding leaves of each."""
+    """Round the chosen values of a client: return the values as the server decodes them, and the rounding errors."""
     chosen = SparseUpdate.trusted(values.size, np.arange(values.size), values)
     draws = order.draws(1) if KINDS[kind].needs_rng else None
     sent, left = with_values(chosen, np.zeros_like(values), kind, levels=order.levels, rng=draws)
@@ -244,7 +244,7 @@ def round_values(values: Floats, kind: str, order: ClientOrder) -> tuple[Floats,
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Entries that the clients of a chunk chose, one client after the other; ``require_numbers`` refuses NaN."""
+    """Chosen entries of a chunk, one client after the other; ``require_numbers`` refuses NaN."""
 
     flat: torch.Tensor
     positions: torch.Tensor

@@ -1,4 +1,4 @@
-"""How exact the arithmetic of a GPU is."""
+"""Precision of products and convolutions on a GPU."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import torch
 
 @contextlib.contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
-    """Products and convolutions on a GPU in full float32, or in TF32; bfloat16 is the model's own business."""
+    """Use TF32 or full float32 for products and convolutions on a GPU; models switch to bfloat16 themselves."""
     settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [setting.allow_tf32 for setting in settings]
     for setting in settings:

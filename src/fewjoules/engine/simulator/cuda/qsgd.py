@@ -1,4 +1,4 @@
-"""QSGD [ALISTARH17] for a stack of clients, to the bit what ``fewjoules.codec.compressors.qsgd`` gives for each."""
+"""QSGD [ALISTARH17] for a stack of clients, equal to the bit to ``fewjoules.codec.compressors.qsgd`` of each."""
 
 import torch
 
@@ -8,9 +8,9 @@ from fewjoules.errors import require_integer
 
 
 def qsgd_of_clients(totals: torch.Tensor, levels: int, chances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """QSGD of each row of (clients, size) by the draws of that row: what the server sees, and the signed levels.
+    """Quantise each row of (clients, size) with its random draws; return the decoded values and the signed levels.
 
-    A row that is not finite gives values that are not.
+    A row that is not finite gives values that are not finite.
     """
     require_integer("levels", levels, low=1, high=MAX_LEVELS)
     wide = _block_norms(totals).to(torch.float64).repeat_interleave(BLOCK, dim=1)[:, : totals.shape[1]]
@@ -21,12 +21,12 @@ def qsgd_of_clients(totals: torch.Tensor, levels: int, chances: torch.Tensor) ->
 
 
 def _divisor(value: float, like: torch.Tensor) -> torch.Tensor:
-    """A tensor to divide by: on a GPU, dividing by a plain number multiplies by its rounded reciprocal."""
+    """Return a divisor as a tensor: on a GPU, dividing by a plain number multiplies by its rounded reciprocal."""
     return torch.full((1,), value, dtype=like.dtype, device=like.device)
 
 
 def _block_norms(rows: torch.Tensor) -> torch.Tensor:
-    """The twin of ``fewjoules.codec.values.block_norms`` for each row, to the bit; (clients, blocks)."""
+    """Return ``fewjoules.codec.values.block_norms`` of each row, equal to the bit; (clients, blocks)."""
     clients, size = rows.shape
     squares = torch.zeros((clients, -(-size // BLOCK), BLOCK), dtype=torch.float64, device=rows.device)
     squares.view(clients, -1)[:, :size] = rows.to(torch.float64) ** 2

@@ -1,4 +1,4 @@
-"""Bytes of the float32 messages of a chunk: long ones are sized on the GPU, short and dense ones by the host."""
+"""Bytes of the float32 messages of a chunk: the GPU sizes long ones, the host short and dense ones."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,13 +13,13 @@ from fewjoules.engine.simulator.cuda.transfer import to_host
 
 
 class RowSizer:
-    """Sizes messages of ``kept`` entries each, which lie one after the other in flat tensors.
+    """Sizes messages of ``kept`` entries each, stored one after the other in flat tensors.
 
-    No round waits for sizes: the GPU computes them in a stream of their own, beside the next round's steps.
+    No round waits for sizes: the GPU computes them in a separate stream, during the next round's steps.
     """
 
     def __init__(self, kept: IntArray, size: int, device: torch.device) -> None:
-        """Decide by shapes alone which rows the GPU sizes."""
+        """Decide, by shapes alone, which rows the GPU sizes."""
         self._size, self._kept = size, kept
         long = np.array([sizable(size, int(k)) for k in kept])
         self._on_gpu, self._on_host = np.flatnonzero(long), np.flatnonzero(~long)
@@ -32,11 +32,11 @@ class RowSizer:
 
     @property
     def needs_host(self) -> bool:
-        """Whether some messages are work for the host."""
+        """Whether the host sizes some of the messages."""
         return bool(self._on_host.size)
 
     def sizes(self, positions: torch.Tensor, values: torch.Tensor) -> Callable[[IntArray], IntArray]:
-        """Start sizing; the result waits for the bytes of some neighbouring messages."""
+        """Start sizing; the returned function waits for the bytes of a range of messages."""
         parts = []
         if self._sizer is not None:
             long = (positions, values) if self._long is None else (positions[self._long], values[self._long])
@@ -83,7 +83,7 @@ class RowSizer:
 
 @contextlib.contextmanager
 def _aside(stream: torch.cuda.Stream | None, *given: torch.Tensor) -> Iterator[None]:
-    """Work in another stream, once what was given is there."""
+    """Run the body in another stream, once the given tensors are ready."""
     if stream is None:
         yield
         return
@@ -95,23 +95,23 @@ def _aside(stream: torch.cuda.Stream | None, *given: torch.Tensor) -> Iterator[N
 
 
 class RecordedSizer:
-    """A ``MessageSizer`` that, from its third call on, is started in one go as a recorded CUDA graph."""
+    """A ``MessageSizer`` that runs as a recorded CUDA graph from its third call on."""
 
     def __init__(self, size: int, counts: list[int], device: torch.device) -> None:
-        """Nothing is recorded yet."""
+        """Make the sizer; record nothing yet."""
         self._sizer = MessageSizer(size, counts, device)
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Bytes of each message, int64."""
+        """Return the bytes of each message, int64."""
         self._calls += 1
         if not positions.is_cuda or self._calls < 3:
             return self._sizer(positions, values)
         if self._graph is None:
             self._positions, self._values = positions.clone(), values.clone()
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # others may wait for events
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # other threads may wait for events
                 self._sizes = self._sizer(self._positions, self._values)
         self._positions.copy_(positions)
         self._values.copy_(values)

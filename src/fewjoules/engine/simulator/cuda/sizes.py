@@ -1,7 +1,7 @@
-"""Sizes of messages on the device of their entries: what ``fewjoules.codec.sizes`` estimates, in tensor operations.
+"""Sizes of messages on a GPU: the estimates of ``fewjoules.codec.sizes`` in tensor operations.
 
-Nothing waits for the device and no shape depends on the data, so that a sizer can be recorded in a CUDA graph. What is
-summed over many entries are integers: the same entries give the same bytes each time.
+Nothing waits for the device and no shape depends on the data, so that a sizer can be recorded in a CUDA graph. Sums
+over many entries are sums of integers, so that the same entries always give the same bytes.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from fewjoules.errors import InvalidInputError
 _FRAME_BYTES = 8  # magic, version, flags and checksum
 _STATE_BITS = 31
 _EXPONENTS = 2 * VALUE_SYMBOLS  # with either sign
-_COPIES = 1024  # tables of exponents, over which all rows spread their counting
+_COPIES = 1024  # tables of exponents, shared by all rows, to spread atomic additions
 
 
 def sizable(size: int, count: int) -> bool:
@@ -30,10 +30,10 @@ def sizable(size: int, count: int) -> bool:
 
 
 class MessageSizer:
-    """Bytes of messages of so many entries each, which lie one after the other in flat tensors."""
+    """Sizes messages of ``counts`` entries each, stored one after the other in flat tensors."""
 
     def __init__(self, size: int, counts: Sequence[int], device: torch.device | str, values: str = "float32") -> None:
-        """Prepare all that depends on the shapes alone; ``values`` is the kind of the messages' values."""
+        """Prepare everything that depends on shapes alone; ``values`` is the kind of the messages' values."""
         counts, device, kind = [int(count) for count in counts], torch.device(device), val.kind_named(values)
         _check(size, counts)
         self._groups = groups = GapGroups(counts, device)
@@ -47,16 +47,16 @@ class MessageSizer:
         self._tables = self._tables_of_entries()
 
     def __call__(self, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Bytes of each message of float32 values; positions int64, increasing within a row; int64 (rows,)."""
+        """Return the bytes of each message of float32 values, int64 (rows,); positions (int64) increase in each row."""
         return self.with_symbols(positions, self.exponent_counts(values))
 
     def with_symbols(self, positions: torch.Tensor, symbol_counts: torch.Tensor) -> torch.Tensor:
-        """The same for any kind of values, from how often each modelled byte comes in each row; (rows, 256) counts."""
+        """Return the bytes of each message of any kind of values, from the counts (rows, 256) of modelled bytes."""
         coded = coded_bytes(symbol_counts, self._groups.counts)
         return self._fixed_bytes + self.position_bytes(positions) + coded
 
     def exponent_counts(self, values: torch.Tensor) -> torch.Tensor:
-        """How many float32 values of each row have which exponent; int64 (rows, 256)."""
+        """Count the float32 values of each row by exponent; int64 (rows, 256)."""
         places = (values.view(torch.int32) >> 23) + self._tables
         rows = self._groups.rows
         counts = torch.zeros(rows * self._copies * _EXPONENTS, dtype=torch.int32, device=values.device)
@@ -64,7 +64,7 @@ class MessageSizer:
         return counts.view(rows, -1, VALUE_SYMBOLS).sum(dim=1)
 
     def position_bytes(self, positions: torch.Tensor) -> torch.Tensor:
-        """Bytes of the positions of each row, as gaps in blocks or as a bitmap; int64 (rows,)."""
+        """Return the bytes of the positions of each row, as gaps in blocks or as a bitmap; int64 (rows,)."""
         groups = self._groups
         gaps = groups.gaps(positions)
         firsts, ends, shifts = self._blocks(gaps, groups.bounds(positions))
@@ -76,7 +76,7 @@ class MessageSizer:
         return (BLOCK_BYTES * blocks + _varint_bytes(stream) + stream).clamp_(max=self._bitmap_bytes)
 
     def _blocks(self, gaps: torch.Tensor, bounds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """First group, end and shift of the block of each group; one block for the row where that is smaller."""
+        """Return first group, end and shift of each group's block; a row is one block where that is smaller."""
         groups = self._groups
         firsts, ends = self._tree.blocks(bounds)
         ranges = torch.cat([firsts, groups.row_firsts]), torch.cat([ends, groups.row_ends])
@@ -94,7 +94,7 @@ class MessageSizer:
         )
 
     def _symbol_costs(self, symbols: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-        """2^-20 bits of the symbols of each group under the law of its block; int64 (groups,)."""
+        """Return the cost of the symbols of each group under the law of its block, in 2^-20 bits; int64 (groups,)."""
         escapes = (symbols == ESCAPE).sum(dim=1)
         lines = torch.stack([self._groups.members - escapes, symbols.sum(dim=1) - ESCAPE * escapes])
         laws = (means(*sums_between(lines, firsts, ends)) * (ESCAPE + 1)).int()
@@ -102,7 +102,7 @@ class MessageSizer:
         return costs - self._costs.index_select(0, laws) * self._groups.vacant
 
     def _tables_of_entries(self) -> torch.Tensor:
-        """Where the table starts in which each entry counts its exponent; a negative value's lies before it."""
+        """Return where the table starts in which each entry counts its exponent; negative values count before it."""
         groups = self._groups
         rows = torch.repeat_interleave(groups.counts, output_size=groups.entries)
         copies = torch.arange(groups.entries, device=rows.device) % self._copies
@@ -110,7 +110,7 @@ class MessageSizer:
 
 
 def coded_bytes(symbol_counts: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
-    """Bytes of modelled bytes under their table, or as they are where that is smaller; (rows, 256) counts, (rows,)."""
+    """Return the size of modelled bytes with (rows, 256) counts: coded, or plain where that is smaller; (rows,)."""
     counts = symbol_counts.long()
     used = counts > 0
     shares = (counts * VALUE_SCALE // entries[:, None]).clamp_(min=1) * used
@@ -125,10 +125,10 @@ def coded_bytes(symbol_counts: torch.Tensor, entries: torch.Tensor) -> torch.Ten
 
 
 def _with_sum(frequencies: torch.Tensor) -> torch.Tensor:
-    """Frequencies, largest first, changed to add to 2^12.
+    """Change frequencies, sorted from the largest, so that they sum to 2^12.
 
-    The host's coder takes what is too much from the largest, down to 1, then from the next; what is missing goes to
-    the largest. So each gives what those before it could not.
+    Like the host's coder, take an excess from the largest, down to 1, then from the next, and so on; add a deficit to
+    the largest.
     """
     spare = (frequencies - 1).clamp_(min=0)
     excess = frequencies.sum(dim=1, keepdim=True) - VALUE_SCALE
@@ -138,7 +138,7 @@ def _with_sum(frequencies: torch.Tensor) -> torch.Tensor:
 
 
 def _varint_bytes(value: torch.Tensor) -> torch.Tensor:
-    """Bytes of whole numbers from 1 on, seven binary digits each."""
+    """Return the bytes of whole numbers of at least 1, with seven binary digits in each byte."""
     digits = torch.frexp(value.double()).exponent
     return (digits + 6) // 7
 
@@ -149,7 +149,7 @@ def _fixed_bytes(size: int, count: int) -> int:
 
 def _check(size: int, counts: list[int]) -> None:
     if not counts:
-        raise InvalidInputError("counts must be of at least one message, got none")
+        raise InvalidInputError("counts must have at least one entry")
     for count in counts:
         if not sizable(size, count):
             raise InvalidInputError(
@@ -157,4 +157,4 @@ def _check(size: int, counts: list[int]) -> None:
                 f"got {count}"
             )
     if sum(counts) >= SIZE_LIMIT:
-        raise InvalidInputError(f"counts must add to less than {SIZE_LIMIT}, got {sum(counts)}")
+        raise InvalidInputError(f"counts must sum to less than {SIZE_LIMIT}, got {sum(counts)}")

@@ -3,10 +3,10 @@
 1. A sample of each row gives a magnitude that a little more than k entries reach.
 2. One pass adds the residual and collects, tile by tile and in order, the entries that reach it.
 3. Two histograms of 4096 bins over those candidates find the k-th largest magnitude exactly.
-4. The kept candidates are written out in order and cleared in the residual; of equals the lowest positions are kept.
-5. A row whose sample deceived is searched bit by bit instead, by one program.
+4. The kept candidates are written out in order and cleared in the residual; ties go to the lowest positions.
+5. If the sample of a row misled, one program searches the whole row bit by bit instead.
 
-Every step runs for all rows at once. Magnitudes are compared as the integers that float32 bits without their sign are.
+Every step runs for all rows at once. Magnitudes are compared as integers: float32 bits without the sign.
 """
 
 import collections
@@ -22,18 +22,18 @@ BINS = 4096
 BIN_BITS = 12
 SAMPLE = 4096
 COPIES = 4
-WARPS = 4  # for the kernels that look at the few candidates of a tile
+WARPS = 4  # for the kernels that read the few candidates of a tile
 
 
 class _Selection:
-    """Buffers of one selection and the kernels that use them; recorded as a CUDA graph, it is started in one go."""
+    """Buffers of one selection and the kernels that use them, which can be recorded as one CUDA graph."""
 
     def __init__(self, size: int, counts: tuple[int, ...], device: torch.device) -> None:
-        """Allocate what the kernels need; nothing depends on the data."""
+        """Allocate the buffers of the kernels; nothing depends on the data."""
         rows, kept = len(counts), sum(counts)
         self.size, self.rows, self.tiles = size, rows, triton.cdiv(size, TILE)
         self.taken = min(SAMPLE, size)
-        self.copies = COPIES  # spread the counting over more memory, where fewer wait for one another
+        self.copies = COPIES  # spread atomic additions over more memory, with fewer conflicts
         expected = [self.taken * k / size for k in counts]
 
         def integers(values: list[int], kind: torch.dtype = torch.int32) -> torch.Tensor:
@@ -46,11 +46,11 @@ class _Selection:
         self.per_tile = torch.empty((3, rows, self.tiles), dtype=torch.int32, device=device)
         self.small = torch.empty((5, rows), dtype=torch.int32, device=device)
         self.bins = torch.empty((2, rows, self.copies, BINS), dtype=torch.int32, device=device)
-        self.output = torch.empty(3 * kept + rows, dtype=torch.int32, device=device)  # as ``parts`` says
+        self.output = torch.empty(3 * kept + rows, dtype=torch.int32, device=device)  # split by ``parts``
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def launch(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor) -> None:
-        """All kernels, in order."""
+        """Launch all kernels, in order."""
         guess, base, of_base, threshold, ties = self.small.unbind()
         counts, larger, equal = self.per_tile.unbind()
         first, second = self.bins.unbind()
@@ -100,16 +100,16 @@ class _Selection:
         )
 
     def parts(self, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Positions (two words each), values and the states of the rows."""
+        """Split the output into positions (two words each), values and the states of the rows."""
         kept = (output.numel() - self.rows) // 3
         positions, values, state = output.split([2 * kept, kept, self.rows])
         return positions.view(torch.int64), values.view(torch.float32), state
 
     def run(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor, record: bool) -> None:
-        """Launch, by the graph once it was recorded."""
+        """Run the selection, by the graph once it is recorded."""
         if self.graph is None and record:
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # others may wait for events
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # other threads may wait for events
                 self.launch(updates, residuals, left)
         if self.graph is None:
             self.launch(updates, residuals, left)
@@ -122,18 +122,18 @@ _MAX_SELECTIONS = 8
 
 
 def forget_selections() -> None:
-    """Free the buffers and graphs that were kept for selections that might come again."""
+    """Free the buffers and graphs that were cached for later selections."""
     _selections.clear()
 
 
 def select_rows(
     updates: torch.Tensor, residuals: torch.Tensor, counts: list[int], left: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Positions and values of the counts[r] largest of each row, one row after the other; ``left`` gets what remains.
+    """Return positions and values of the counts[r] largest entries of each row r; ``left`` gets the new residuals.
 
     All tensors are contiguous float32 (rows, size) on one GPU; ``left`` may be ``residuals``. From the second call with
-    tensors at the same addresses on, the kernels run as one recorded graph. Nothing waits for the GPU: the third tensor
-    of the answer, for ``rows_with_nan``, tells later whether all went well.
+    tensors at the same addresses on, the kernels run as one recorded graph. Nothing waits for the GPU: pass the third
+    returned tensor to ``rows_with_nan`` later to find rows with NaN.
     """
     size = updates.shape[1]
     tensors = (updates, residuals, left)
@@ -149,14 +149,14 @@ def select_rows(
 
 
 def rows_with_nan(states: torch.Tensor) -> list[int]:
-    """Rows of which a kept entry is NaN, by the states that ``select_rows`` told."""
+    """Return the rows in which a kept entry is NaN, from the states of ``select_rows``."""
     return [row for row, state in enumerate(states.tolist()) if state == kernels.HAS_NAN.value]
 
 
 def top_k_rows(
     updates: torch.Tensor, residuals: torch.Tensor, counts: list[int], left: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What ``select_rows`` found, once the GPU is done; NaN is refused."""
+    """Select as ``select_rows`` does, wait for the GPU and refuse NaN."""
     positions, values, states = select_rows(updates, residuals, counts, left)
     for row in rows_with_nan(states):
         part = slice(sum(counts[:row]), sum(counts[: row + 1]))

@@ -1,16 +1,16 @@
-"""Kernels of top-k on a GPU, in Triton, in the order in which ``topk_cuda`` starts them; each runs for all rows."""
+"""Kernels of top-k on a GPU, in Triton, in the order in which ``topk`` launches them; each runs for all rows."""
 
 import triton
 import triton.language as tl
 
 INFINITY = tl.constexpr(0x7F800000)
-# the state of a row: selected; k = 0; the sample deceived, so that the k-th largest is not where it was looked for; NaN
+# states of a row: selected; k = 0; misled by its sample, so that the k-th largest is no candidate; NaN among the kept
 FINE, EMPTY, DECEIVED, HAS_NAN = (tl.constexpr(i) for i in range(4))
 
 
 @triton.jit
 def guess_threshold(update, residual, ranks, guess, size, stride, taken, SAMPLE: tl.constexpr):
-    """The largest magnitude of 16 leading bits that at least ranks[row] sampled entries reach; 0 if too few are."""
+    """Find the largest magnitude of 16 leading bits that at least ranks[row] sampled entries reach, or else 0."""
     row = tl.program_id(0).to(tl.int64)
     entry = tl.arange(0, SAMPLE)
     at, inside = row * size + entry.to(tl.int64) * stride, entry < taken
@@ -27,7 +27,7 @@ def guess_threshold(update, residual, ranks, guess, size, stride, taken, SAMPLE:
 
 @triton.jit
 def collect(update, residual, left, guess, found, counts, size, tiles, TILE: tl.constexpr):
-    """left = update + residual; candidates of each tile, packed to the front of its slots."""
+    """Compute left = update + residual and pack the candidates of each tile to the front of its slots."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     index = tile * TILE + tl.arange(0, TILE)
     inside = index < size
@@ -44,7 +44,7 @@ def collect(update, residual, left, guess, found, counts, size, tiles, TILE: tl.
 
 @triton.jit
 def load_candidates(left, found, row, tile, first, count, size, tiles, TILE: tl.constexpr):
-    """Up to 128 candidates of a tile from the slot ``first`` on: which are there, where, their sums and magnitudes."""
+    """Load up to 128 candidates of a tile from slot ``first`` on: existence, positions, sums and magnitudes."""
     slot = first + tl.arange(0, 128)
     inside = slot < count
     index = tl.load(found + (row * tiles + tile) * TILE + slot, mask=inside, other=0)
@@ -67,7 +67,7 @@ def histogram(
     TILE: tl.constexpr,
     BINS: tl.constexpr,
 ):
-    """Candidates by how far, in steps of 2^SHIFT, they lie above the base; with BEYOND the last bin takes all more."""
+    """Count candidates by their distance above the base in steps of 2^SHIFT; with BEYOND the last bin is open."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     count = tl.load(counts + row * tiles + tile)
     lowest = tl.load(base + row)
@@ -93,7 +93,7 @@ def choose(
     BINS: tl.constexpr,
     LAST: tl.constexpr,
 ):
-    """The bin of the k-th largest; how many are wanted of it; the state of the row."""
+    """Find the bin of the k-th largest, how many entries of it are wanted, and the state of the row."""
     row = tl.program_id(0)
     digit = tl.arange(0, BINS)
     count = tl.load(bins + row * COPIES * BINS + digit)
@@ -112,7 +112,7 @@ def choose(
 
 @triton.jit
 def count_kept(left, found, counts, threshold, larger, equal, size, tiles, TILE: tl.constexpr):
-    """How many candidates of each tile are above the k-th magnitude, and how many equal it."""
+    """Count the candidates of each tile that are above the k-th magnitude, and those that equal it."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     count = tl.load(counts + row * tiles + tile)
     limit = tl.load(threshold + row)
@@ -142,7 +142,7 @@ def write(
     tiles,
     TILE: tl.constexpr,
 ):
-    """Kept entries in order; ``larger`` and ``equal`` hold sums over the tiles of a row up to and with each."""
+    """Write kept entries in order; ``larger`` and ``equal`` hold running sums over the tiles of a row."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     here = row * tiles + tile
     seen = tl.load(state + row)
@@ -168,7 +168,7 @@ def write(
 
 @triton.jit
 def search(left, wanted, state, starts, positions, values, size, TILE: tl.constexpr):
-    """A row whose sample deceived: its k-th magnitude bit by bit over all entries, then the kept ones in order."""
+    """Search a row that its sample misled: find the k-th magnitude bit by bit, then write the kept entries."""
     row = tl.program_id(0).to(tl.int64)
     if tl.load(state + row) == DECEIVED:
         entry, entries = tl.arange(0, TILE), left + row * size

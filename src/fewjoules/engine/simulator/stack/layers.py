@@ -1,8 +1,8 @@
-"""Layers that run for a whole stack of clients at once, put in the place of PyTorch's own in a copy of the model.
+"""Layers for a whole stack of clients, which replace PyTorch's own in a copy of the model.
 
-Convolutions become matrix products over patches: vmap of a convolution is a grouped one, which is slow everywhere.
-Batch normalisation takes a weight for each sample, so that padded samples count for nothing, and hands its new
-statistics out instead of writing them.
+Convolutions become matrix products over patches, because vmap turns a convolution into a grouped one, which is slow on
+every device. Batch normalisation takes a weight for each sample, so that padded samples do not count, and returns its
+new statistics instead of writing them.
 """
 
 import copy
@@ -13,7 +13,7 @@ from torch.nn import functional
 
 
 class PatchConv2d(nn.Module):
-    """``nn.Conv2d`` with a square kernel and zero padding, as patches times a matrix."""
+    """``nn.Conv2d`` with a square kernel and zero padding, computed as patches times a matrix."""
 
     def __init__(self, conv: nn.Conv2d, precision: str) -> None:
         """Share the parameters of ``conv``."""
@@ -23,7 +23,7 @@ class PatchConv2d(nn.Module):
         self.kernel, self.stride, self.padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """(batch, channels, height, width) to (batch, out, height, width), channels innermost in memory."""
+        """Convolve (batch, channels, height, width) to (batch, out, height, width), channels innermost in memory."""
         if images.is_cuda:
             from fewjoules.engine.simulator.cuda import conv
 
@@ -33,7 +33,7 @@ class PatchConv2d(nn.Module):
         return self._by_slices(images)
 
     def _by_slices(self, images: torch.Tensor) -> torch.Tensor:
-        """Patches as shifted slices: a compiler fuses them into one kernel, and so their gradient, without atomics."""
+        """Convolve by shifted slices: a compiler fuses them, and their gradient, into one kernel without atomics."""
         last = functional.pad(images, (self.padding,) * 4).permute(0, 2, 3, 1)
         kernel, stride = self.kernel, self.stride
         tall, wide = ((size - kernel) // stride + 1 for size in last.shape[1:3])
@@ -50,7 +50,7 @@ class PatchConv2d(nn.Module):
 
 
 class StackedGroupNorm(nn.Module):
-    """``nn.GroupNorm`` in plain arithmetic: vmap knows PyTorch's own for one memory layout only."""
+    """``nn.GroupNorm`` in plain arithmetic: vmap supports PyTorch's own for one memory layout only."""
 
     def __init__(self, norm: nn.GroupNorm) -> None:
         """Share the parameters of ``norm``."""
@@ -69,7 +69,7 @@ class StackedGroupNorm(nn.Module):
 
 
 class WeightedBatchNorm(nn.Module):
-    """Batch normalisation whose samples have weights, and whose new running statistics are in ``updated``."""
+    """Batch normalisation of weighted samples; it puts its new running statistics into ``updated``."""
 
     running_mean: torch.Tensor | None
     running_var: torch.Tensor | None
@@ -86,7 +86,7 @@ class WeightedBatchNorm(nn.Module):
         self.updated: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Normalise by the batch in training and where there are no running statistics, by these otherwise."""
+        """Normalise by the batch in training or without running statistics, otherwise by the running statistics."""
         axes = [0, *range(2, inputs.ndim)]
         shape = [1, -1, *[1] * (inputs.ndim - 2)]
         if not self.training and self.running_mean is not None and self.running_var is not None:
@@ -121,7 +121,7 @@ class WeightedBatchNorm(nn.Module):
 
 
 def stackable(model: nn.Module, precision: str = "float32") -> nn.Module:
-    """A deep copy of the model with its layers replaced where a stacked one exists."""
+    """Return a deep copy of the model with its layers replaced where a stacked version exists."""
     return _replaced(copy.deepcopy(model), precision)
 
 

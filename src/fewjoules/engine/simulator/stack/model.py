@@ -1,4 +1,4 @@
-"""A model for a stack of clients: their parameters as rows of one matrix, their gradients from one call."""
+"""A model for a stack of clients: parameters are rows of one matrix, and one call returns all gradients."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ class ClientModel:
     """A model as a function of the parameters and buffers of a stack of clients."""
 
     def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, precision: str = "float32") -> None:
-        """Keep a copy with stackable layers; the caller's model is not changed."""
+        """Copy the model with stackable layers; the caller's is not changed."""
         self.bfloat16 = precision == "bf16"
         self.net = stackable(model, precision).to(device).train()
         self.loss = loss
@@ -34,7 +34,7 @@ class ClientModel:
     def outcome(
         self, parameters: Tensors, buffers: Tensors, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, Tensors]:
-        """Loss, share of right answers and new buffers of one client's batch; ``weights`` of its samples sum to one."""
+        """Return loss, accuracy and new buffers of one client's batch; the ``weights`` of its samples sum to one."""
         state = {f"{name}.sample_weights": weights for name in self.norms}
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
             outputs = functional_call(self.net, self.fixed | parameters | buffers | state, (inputs,))
@@ -55,7 +55,7 @@ class ClientModel:
     def gradients(
         self, parameters: Tensors, buffers: Tensors, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
     ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, Tensors]:
-        """Gradients (in the order of the layout), losses, right answers and new buffers of a stack of clients."""
+        """Return gradients (in the order of the layout), losses, accuracies and new buffers of a stack of clients."""
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in parameters.items()}
         with torch.enable_grad():
             stacked = vmap(self.outcome, randomness="different")
@@ -65,7 +65,7 @@ class ClientModel:
 
     @staticmethod
     def _filled(gradients: Sequence[torch.Tensor | None], leaves: Tensors) -> list[torch.Tensor]:
-        """A parameter that the loss does not use has gradient zero."""
+        """Fill in zero gradients for parameters that the loss does not use."""
         pairs = zip(gradients, leaves.values(), strict=True)
         return [torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in pairs]
 
