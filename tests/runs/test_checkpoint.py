@@ -293,6 +293,15 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(name, saved):
     assert_refused(saved, name)
 
 
+def test_a_checkpoint_that_lacks_the_only_moment_of_the_outer_optimiser_is_refused(tmp_path):
+    begun = make_loop(outer="nesterov")
+    begun.run()
+    save_checkpoint(tmp_path / "checkpoint", begun, IDENTITY)
+    begun.simulator.close()
+    rewrite(tmp_path / "checkpoint", **{"outer.velocity": None})
+    assert_refused(tmp_path / "checkpoint", "outer.velocity")
+
+
 @pytest.mark.parametrize("key", ["round", "totals", "last_test", "identity"])
 def test_a_checkpoint_that_lacks_a_key_is_refused(key, saved):
     header = header_of(saved)

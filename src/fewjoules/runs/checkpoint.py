@@ -119,8 +119,10 @@ def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], si
                 f"{path}: {name} must be {kind} of shape {' or '.join(map(str, shapes))}, "
                 f"got {found.dtype} of shape {tuple(found.shape)}"
             )
-    for name, found in tensors.items():
-        if not isinstance(checksums, dict) or _checksum(found) != checksums.get(name):
+    told = checksums if isinstance(checksums, dict) else {}
+    for name in {**tensors, **told}:
+        found = tensors.get(name)
+        if found is None or _checksum(found) != told.get(name):
             raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
     _require_clients(path, tensors[_CLIENTS + "numbers"], simulator.options.clients)
 
