@@ -196,6 +196,17 @@ def test_a_broadcast_that_nobody_is_charged_for_is_not_saved(tmp_path):
     assert load_file(tmp_path / "checkpoint")["broadcast"].numel() == 0
 
 
+def test_a_broadcast_that_is_the_velocity_of_the_outer_optimiser_is_saved_beside_it(tmp_path):
+    changes = {"outer": "momentum", "outer_rate": 1.0}
+    begun = make_loop(**changes)
+    begun.run()
+    save_checkpoint(tmp_path / "checkpoint", begun, IDENTITY)
+    begun.simulator.close()
+    simulator = fresh(**changes)
+    load_checkpoint(tmp_path / "checkpoint", IDENTITY, simulator)
+    assert_same(simulator, begun.simulator)
+
+
 def test_values_that_are_not_finite_survive(loop, tmp_path):
     """Seconds are unknown without times, and the last evaluation before the first one."""
     unknown = replace_totals(loop, seconds=float("nan"))

@@ -157,7 +157,13 @@ def _require_clients(path: Path, numbers: torch.Tensor, clients: int) -> None:
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> None:
     """A safetensors file that appears whole or not at all."""
-    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    ready: Tensors = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        storage = own.untyped_storage().data_ptr()
+        ready[name] = own.clone() if storage in storages else own  # the format knows no shared memory
+        storages.add(storage)
     with whole_file(path) as stream:
         stream.write(save(ready, metadata))
 

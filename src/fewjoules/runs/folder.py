@@ -162,8 +162,7 @@ def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, be
     loop.ledger.finish(folder / LEDGER_TABLE, keep_parts=True)
     loop.metrics.finish(folder / METRICS_TABLE, keep_parts=True)
     model = training.trained_model(task.model)
-    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}  # a file holds no shared tensors
-    save_tensors(folder / MODEL, weights, {"architecture": str(task.scenario.architecture)})
+    save_tensors(folder / MODEL, model.state_dict(), {"architecture": str(task.scenario.architecture)})
     summary = _summary(task, plan, training) | {"wall_seconds": round(time.monotonic() - began, 3)}
     with whole_file(folder / RUN) as stream:
         stream.write((json.dumps(summary, indent=1, allow_nan=False) + "\n").encode())
