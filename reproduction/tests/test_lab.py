@@ -13,6 +13,7 @@ from fewjoules.convergence.rounds import BoundRounds
 from fewjoules.errors import DivergedError, InvalidInputError
 from fewjoules.ledger.schema import METRICS
 from fewjoules.runs.task import prepare, varied
+from fewjoules.scenario import Scenario
 from fewjoules_reproduction import adaptive as adaptively
 from fewjoules_reproduction import pool
 from fewjoules_reproduction.embedded import embedded_scenario
@@ -94,6 +95,14 @@ def trained(task, seed, chosen, rate, *, model=None, **options):
 
 def weights_of(task):
     return torch.cat([p.detach().reshape(-1) for p in task.model.parameters()])
+
+
+def test_a_varied_task_keeps_its_preset(digits):
+    text = digits.scenario.text.replace("[training]", '[training]\npreset = "dgc"')
+    named = dataclasses.replace(digits, training=Scenario.from_text(text, "some", digits.scenario.folder).training)
+    given = varied(named, seed=5).training.options(digits.scenario.folder)
+    assert given == named.training.options(digits.scenario.folder) | {"seed": 5}
+    assert "compressor" not in given
 
 
 def test_another_seed_deals_out_and_initialises_anew_on_the_same_samples(digits):

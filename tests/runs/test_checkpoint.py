@@ -196,6 +196,17 @@ def test_a_broadcast_that_nobody_is_charged_for_is_not_saved(tmp_path):
     assert load_file(tmp_path / "checkpoint")["broadcast"].numel() == 0
 
 
+def test_a_broadcast_that_is_the_velocity_of_the_outer_optimiser_is_saved_beside_it(tmp_path):
+    changes = {"outer": "momentum", "outer_rate": 1.0}
+    begun = make_loop(**changes)
+    begun.run()
+    save_checkpoint(tmp_path / "checkpoint", begun, IDENTITY)
+    begun.simulator.close()
+    simulator = fresh(**changes)
+    load_checkpoint(tmp_path / "checkpoint", IDENTITY, simulator)
+    assert_same(simulator, begun.simulator)
+
+
 def test_values_that_are_not_finite_survive(loop, tmp_path):
     """Seconds are unknown without times, and the last evaluation before the first one."""
     unknown = replace_totals(loop, seconds=float("nan"))
@@ -291,6 +302,15 @@ def test_the_tensors_of_another_program_are_refused(tmp_path):
 def test_a_checkpoint_that_lacks_a_tensor_is_refused(name, saved):
     rewrite(saved, **{name: None})
     assert_refused(saved, name)
+
+
+def test_a_checkpoint_that_lacks_the_only_moment_of_the_outer_optimiser_is_refused(tmp_path):
+    begun = make_loop(outer="nesterov")
+    begun.run()
+    save_checkpoint(tmp_path / "checkpoint", begun, IDENTITY)
+    begun.simulator.close()
+    rewrite(tmp_path / "checkpoint", **{"outer.velocity": None})
+    assert_refused(tmp_path / "checkpoint", "outer.velocity")
 
 
 @pytest.mark.parametrize("key", ["round", "totals", "last_test", "identity"])

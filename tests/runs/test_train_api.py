@@ -60,13 +60,13 @@ NUMBERS = [
     ("decay_factor", "above 0", [0.0, -1.0, math.nan, "half"]),
     ("warmup_rounds", "from 0", [-1, 1.5, "few", True, None]),
     ("adam_beta2", "at least 0", [-0.1, 1.0, 1.5, math.nan, "some"]),
-    ("adam_epsilon", "above 0", [0.0, -1.0, math.nan, "small"]),
+    ("adam_epsilon", "above 0 and at most 1e+19", [0.0, 1e200, -1.0, math.nan, "small"]),
     ("weight_decay", "at least 0", [-0.1, math.inf, math.nan, "some", None]),
     ("gradient_clip", "above 0", [0.0, -1.0, math.nan, "tight"]),
     ("outer_momentum", "at least 0", [-0.1, 1.0, 1.5, math.nan, "some", None]),
     ("outer_rate", "above 0", [0.0, -1.0, 1e39, math.nan, "fast", None]),
     ("outer_beta2", "at least 0", [-0.1, 1.0, math.nan, "some"]),
-    ("outer_epsilon", "above 0", [0.0, -1.0, math.nan, "small"]),
+    ("outer_epsilon", "above 0 and at most 1e+19", [0.0, 1e200, -1.0, math.nan, "small"]),
     ("residual_decay", "at least 0 and at most 1", [-0.1, 1.1, math.nan, "slow"]),
     ("participation", "above 0 and at most 1", [0.0, -0.5, 1.1, math.nan, "half", True]),
     ("failure_probability", "at least 0 and at most 1", [-0.1, 1.1, math.nan, "often"]),
@@ -299,8 +299,33 @@ def test_models_and_losses_that_do_not_fit_are_refused():
     assert_refused(["model", "BFloat16"], nn.Linear(4, 3, dtype=torch.bfloat16))
     assert_refused(["model", "gradient"], linear().requires_grad_(False))
     assert_refused(["model", "gradient"], nn.Identity())
+    assert_refused(["model", "lazy", "weight"], nn.LazyLinear(3))
     assert_refused(["loss", "(2, 3)"], loss=lambda outputs, targets: outputs - targets)
     assert_refused(["loss", "one number", "(2, 3)"], loss=lambda outputs, targets: outputs)
+
+
+@pytest.mark.filterwarnings("ignore::fewjoules.errors.FewJoulesWarning")
+def test_a_model_that_cannot_take_a_single_sample_is_refused_where_a_client_has_one():
+    cumulative = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, momentum=None))
+    assert train(cumulative).metrics.size == 3
+    one = reference.made_up_clients([5, 1], 4, 3, 1)
+    assert_refused(["model", "more than 1 value per channel"], cumulative, one)
+
+
+@pytest.mark.parametrize("options", [{}, {"inner": "adamw", "gradient_clip": 0.1}], ids=str)
+@pytest.mark.parametrize("clients", [1, 3])
+def test_a_parameter_that_is_one_number_is_trained(clients, options):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.scale = linear(), nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, inputs):
+            return self.scale * self.linear(inputs)
+
+    run = train(Scaled(), CLIENTS[:clients], sparsity=1.0, **options)
+    assert run.model.scale.shape == ()
+    assert run.model.scale.item() != 1.0
 
 
 def test_a_target_that_is_not_finite_is_refused():

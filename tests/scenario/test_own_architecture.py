@@ -4,16 +4,30 @@ import json
 import sys
 
 import pytest
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from fewjoules.cli import app
 
 NETWORKS = """
+import functools
+
 from torch import nn
 
 def small(channels, height, width, classes):
     layers = nn.Linear(channels * height * width, 12), nn.BatchNorm1d(12), nn.Linear(12, classes)
     return nn.Sequential(nn.Flatten(), *layers)
+
+def tied(channels, height, width, classes):
+    first, second = nn.Linear(channels * height * width, 8), nn.Linear(8, 8)
+    third = nn.Linear(8, 8)
+    third.weight = second.weight
+    return nn.Sequential(nn.Flatten(), first, second, nn.ReLU(), third, nn.Linear(8, classes))
+
+def lazy(channels, height, width, classes):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+
+partial = functools.partial(small)
 """
 SCENARIO = """
 [model]
@@ -66,6 +80,16 @@ def test_it_is_trained_and_its_finished_run_is_reported_again(folder):
     assert run("train", "--resume", folder / "run").exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["tied", "partial"])
+def test_weights_may_be_shared_and_a_function_may_be_any_callable(folder, name):
+    (folder / "scenario.toml").write_text(SCENARIO.replace("small", name))
+    done = run("train", folder / "scenario.toml", "--device", "cpu", "--out", folder / "run")
+    assert done.exit_code == 0, done.output
+    trained = load_file(folder / "run" / "model.safetensors")
+    if name == "tied":
+        assert trained["2.weight"].equal(trained["4.weight"])
+
+
 def stopped_run(folder, monkeypatch):
     """A run that was interrupted after its second round."""
     from fewjoules.runs import folder as runs
@@ -105,6 +129,7 @@ def test_a_changed_network_is_not_resumed(folder, monkeypatch):
             "my_networks:large",
             "model.architecture 'my_networks:large' must name a function of my_networks; 'large' is not one",
         ),
+        ("my_networks:lazy", "model.architecture 'my_networks:lazy' cannot be trained"),
         ("nowhere:small", "model.architecture 'nowhere:small' must name a module that can be imported"),
     ],
 )

@@ -119,8 +119,10 @@ def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], si
                 f"{path}: {name} must be {kind} of shape {' or '.join(map(str, shapes))}, "
                 f"got {found.dtype} of shape {tuple(found.shape)}"
             )
-    for name, found in tensors.items():
-        if not isinstance(checksums, dict) or _checksum(found) != checksums.get(name):
+    told = checksums if isinstance(checksums, dict) else {}
+    for name in {**tensors, **told}:
+        found = tensors.get(name)
+        if found is None or _checksum(found) != told.get(name):
             raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
     _require_clients(path, tensors[_CLIENTS + "numbers"], simulator.options.clients)
 
@@ -155,7 +157,13 @@ def _require_clients(path: Path, numbers: torch.Tensor, clients: int) -> None:
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str]) -> None:
     """Write a safetensors file that appears whole or not at all."""
-    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    ready: Tensors = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        storage = own.untyped_storage().data_ptr()
+        ready[name] = own.clone() if storage in storages else own  # the format knows no shared memory
+        storages.add(storage)
     with whole_file(path) as stream:
         stream.write(save(ready, metadata))
 

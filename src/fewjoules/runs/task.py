@@ -84,7 +84,7 @@ def prepare(
 
 def varied(task: ScenarioTask, **changes: Any) -> ScenarioTask:
     """Return the task with other [training] keys, such as a seed: a new partition and model of the same samples."""
-    training = TrainingTable.model_validate(task.training.model_dump() | changes)
+    training = TrainingTable.model_validate(task.training.model_dump(exclude_unset=True) | changes)
     training.check()
     if training.data != task.training.data:
         raise InvalidInputError(f"training.data must stay {task.training.data!r}, got {training.data!r}")

@@ -90,6 +90,11 @@ def test_clients_keep_moments_where_there_are_any_that_outlast_a_round(given_opt
     assert options(**given_options).keeps_velocity == kept
 
 
+@pytest.mark.parametrize("state", ["kept", "cleared"])
+def test_sgd_has_no_moments_to_keep_or_clear(state):
+    assert options(inner="sgd", momentum_state=state).momentum_state == "reset"
+
+
 # --- Every option is checked, by the name it has
 
 

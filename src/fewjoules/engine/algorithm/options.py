@@ -21,6 +21,7 @@ PRECISIONS = ("float32", "tf32", "bf16")
 USUAL_MOMENTUM = 0.9
 EVALUATE_STEPS = 10  # without ``evaluate_every``, the model is evaluated about every so many local steps
 _RATE = Number(0.0, LARGEST_RATE, above=True)
+_EPSILON = Number(0.0, 1e19, above=True)  # whose square float32 can hold
 _DECAY = Number(0.0, 1.0, below=True)
 
 
@@ -46,14 +47,14 @@ class TrainingOptions:
     momentum: float | None = option(_DECAY, optional=True)
     momentum_state: str | None = option(Choice(("reset", "kept", "cleared")), optional=True)
     adam_beta2: float = option(_DECAY, 0.999)
-    adam_epsilon: float = option(Number(0.0, above=True), 1e-8)
+    adam_epsilon: float = option(_EPSILON, 1e-8)
     weight_decay: float = option(Number(0.0), 0.0)
     gradient_clip: float | None = option(Number(0.0, above=True), optional=True)
     outer: str = option(Choice(("none", "momentum", "nesterov", "adam")), "none")
     outer_momentum: float = option(_DECAY, USUAL_MOMENTUM)
     outer_rate: float = option(_RATE, 1.0)
     outer_beta2: float = option(_DECAY, 0.99)
-    outer_epsilon: float = option(Number(0.0, above=True), 1e-3)
+    outer_epsilon: float = option(_EPSILON, 1e-3)
     batch_size: int | None = option(Whole(1, 2**31 - 1), 32, optional=True)
     batch_growth: float = option(Number(1.0), 1.0)
     error_feedback: bool = option(Flag(), True)
@@ -115,6 +116,7 @@ class TrainingOptions:
         inner = self.inner or ("momentum" if self.momentum or self.momentum_state else "sgd")
         momentum = 0.0 if inner == "sgd" else USUAL_MOMENTUM if self.momentum is None else float(self.momentum)
         state = self.momentum_state or ("kept" if inner == "adamw" else "reset")
+        state = "reset" if inner == "sgd" else state  # which has none: a backend need not ask for both
         for name, value in (("inner", inner), ("momentum", momentum), ("momentum_state", state)):
             object.__setattr__(self, name, value)
 

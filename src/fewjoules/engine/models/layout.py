@@ -22,7 +22,7 @@ class Layout:
     def views(self, flat: torch.Tensor) -> Tensors:
         """Return named views of a flat (..., size) tensor; writing to a view changes the tensor."""
         lead = flat.shape[:-1]
-        return {name: part.view(*lead, *self.shapes[name]) for name, part in self.parts(flat).items()}
+        return {name: part.view((*lead, *self.shapes[name])) for name, part in self.parts(flat).items()}
 
     def parts(self, flat: torch.Tensor) -> Tensors:
         """Return named flat views of a flat (..., size) tensor: (..., size of each)."""
@@ -48,6 +48,8 @@ def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:
     if not trained:
         raise InvalidInputError("the model must have at least one parameter that requires a gradient")
     for name, parameter in trained.items():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise InvalidInputError(f"model parameters must have a shape, got a lazy module without one for {name}")
         if parameter.dtype != torch.float32:
             raise InvalidInputError(f"model parameters must be float32, got {parameter.dtype} for {name}")
     return trained

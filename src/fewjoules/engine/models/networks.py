@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from fewjoules.engine.models.architectures import ARCHITECTURES, Images
+from fewjoules.engine.models.layout import require_trainable
 from fewjoules.errors import InvalidInputError, require_integer
 
 
@@ -65,7 +66,9 @@ def source_digest(architecture: str, folder: Path | None) -> str | None:
     """SHA-256 of the file that defines a user's own architecture, so that a resumed run notices a change."""
     if not is_own(architecture):
         return None
-    file = inspect.getsourcefile(_own_function(architecture, folder))
+    function = _own_function(architecture, folder)
+    defined = inspect.isroutine(function) or inspect.isclass(function)  # else an object that can be called
+    file = inspect.getsourcefile(function if defined else sys.modules[architecture.partition(":")[0]])
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
@@ -82,6 +85,10 @@ def _own_network(architecture: str, images: Images, folder: Path | None) -> nn.M
         raise InvalidInputError(
             f"architecture {architecture!r} must return a torch.nn.Module, got {type(model).__name__}"
         )
+    try:
+        require_trainable(model)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"architecture {architecture!r} cannot be trained: {error}") from error
     return model
 
 

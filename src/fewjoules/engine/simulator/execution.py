@@ -40,10 +40,20 @@ def choose_execution(
     *,
     clients: int,
     batch: int,
+    smallest_batch: int,
     equal_batches: bool,
     chunk: int | None,
 ) -> Execution:
     """Check that model, loss and data fit together, and choose how to train them."""
+    chosen = _chosen(model, loss, samples, clients, batch, equal_batches, chunk)
+    if chosen.chunk == 1 and smallest_batch == 1:  # without a stack, batch normalisation refuses a single sample
+        _probe(model, samples.inputs[:1])
+    return chosen
+
+
+def _chosen(
+    model: nn.Module, loss: Loss, samples: Samples, clients: int, batch: int, equal_batches: bool, chunk: int | None
+) -> Execution:
     few = slice(0, min(2, len(samples.targets)))
     inputs, targets = samples.inputs[few], samples.targets[few]
     activations, seeded, outputs = _probe(model, inputs)
@@ -52,7 +62,7 @@ def choose_execution(
     if reason is None and scalar and not equal_batches:
         reason = "its loss is one number per batch, and clients have batches of different sizes"
     if reason is not None:
-        warnings.warn(f"clients train one by one, which is slower: {reason}", FewJoulesWarning, stacklevel=3)
+        warnings.warn(f"clients train one by one, which is slower: {reason}", FewJoulesWarning, stacklevel=4)
         return Execution(stacked=False, chunk=1, seeded=seeded)
     if chunk is not None:
         return Execution(stacked=True, chunk=min(chunk, clients), seeded=seeded)

@@ -147,6 +147,7 @@ class Simulator:
             self.federation.samples,
             clients=self.options.clients,
             batch=batch,
+            smallest_batch=min(batch, int(self.sizes.min())),
             equal_batches=equal,
             chunk=chunk,
         )
