@@ -51,7 +51,7 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
         )
     if command is not None and settings["command"] != command:
         raise InvalidInputError(
-            f"{folder}: the run was made by fewjoules {settings['command']} and cannot be resumed by {command}"
+            f"{folder}: the run was made by fewjoules {settings['command']}; {command} --resume cannot continue it"
         )
     return dict(settings)
 
