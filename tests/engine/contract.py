@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 from fewjoules.engine.algorithm.client import Steps, client_round, new_client, settled
-from fewjoules.engine.algorithm.inner import InnerRule, Moments, step_in_place
+from fewjoules.engine.algorithm.inner import Moments, step_in_place
 from fewjoules.engine.algorithm.round import RoundResult, Uploads
+from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.algorithm.sampling import draw_batches
 from fewjoules.engine.algorithm.server import mean_buffers, mean_update
 from fewjoules.engine.algorithm.streams import stream_key
@@ -30,12 +31,12 @@ class PlainBackend:
         uploads, kept = [], []
         for row in range(plan.participants.size):
             order = plan.order(row)
-            before = self.states.get(order.client) or new_client(self.options, state.weights.numel())
+            before = self.states.get(order.client) or new_client(order, state.weights.numel())
 
             def train(client_state, order, state=state):
                 return self.local_steps(state, client_state, order)
 
-            upload, after = client_round(train, before, order, self.options)
+            upload, after = client_round(train, before, order)
             uploads.append(upload)
             kept.append(after)
         delivered = delivered_uploads(plan)
@@ -65,7 +66,7 @@ class PlainBackend:
         load(trained, state.weights)
         load(averaged, state.buffers)
         rule = InnerRule.of(self.options)
-        moments = Moments(steps=client_state.steps if self.options.keeps_velocity else 0)
+        moments = Moments(steps=client_state.steps if order.rule.kept_moments else 0)
         for name in rule.moments:
             found = [torch.zeros_like(p) for p in trained]
             if getattr(client_state, name) is not None:

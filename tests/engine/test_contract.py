@@ -15,6 +15,7 @@ from torch import nn
 from fewjoules.codec.select import top_k_with_feedback
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.round import ClientOrder
 from fewjoules.engine.algorithm.server import server_step
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.cuda import backend as cuda_backend
@@ -251,7 +252,6 @@ def without_gpu_if_stood_in(request):
 
 
 def test_orders_are_plain_data_that_fit_a_message():
-    import dataclasses
     import json
 
     simulator = on_processor(network(), BASE | CASES["everything"], 1)
@@ -259,9 +259,7 @@ def test_orders_are_plain_data_that_fit_a_message():
         order = simulator._plan(3).order(0)
     finally:
         simulator.close()
-    back = json.loads(json.dumps(dataclasses.asdict(order)))
-    tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in back.items()}
-    assert type(order)(**tuples) == order
+    assert ClientOrder.from_dict(json.loads(json.dumps(order.to_dict()))) == order
 
 
 def test_federations_of_the_contract_have_clients_of_different_sizes():

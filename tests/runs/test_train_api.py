@@ -552,3 +552,20 @@ def test_every_compressor_learns_and_repeats_itself(compressor, error_feedback):
 def test_the_whole_surface_is_exported():
     assert fj.train.__module__ == "fewjoules.runs.train"
     assert {"train", "Run"} <= set(fj.__all__)
+
+
+def test_a_model_that_overflows_in_the_last_round_is_a_divergence():
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((20, 4), dtype=np.float32), rng.integers(0, 3, 20)
+    with pytest.raises(fj.DivergedError, match="the test loss after round 1 is NaN"):
+        fj.train(
+            nn.Linear(4, 3),
+            clients=[data],
+            test=data,
+            local_steps=1,
+            sparsity=1.0,
+            rounds=1,
+            learning_rate=1.0,
+            outer_rate=3e38,
+            device="cpu",
+        )

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from fewjoules.engine.algorithm.client import kept_vectors
+from fewjoules.engine.algorithm.server import OUTER_MOMENTS
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.simulator.loop import Totals, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
@@ -144,7 +145,7 @@ def _expected(tensors: Tensors, simulator: Simulator) -> dict[str, tuple[torch.d
     }
     vectors = kept_vectors(options) if present else ()
     expected |= {_CLIENTS + name: (torch.float32, [(present, size)]) for name in vectors}
-    moments = {"none": (), "adam": ("velocity", "squares")}.get(options.outer, ("velocity",))
+    moments = OUTER_MOMENTS[options.outer]
     begun = any(name.startswith(_OUTER) for name in tensors)
     return expected | {_OUTER + name: (torch.float32, [(size,)]) for name in (moments if begun else ())}
 

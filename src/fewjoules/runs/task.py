@@ -1,6 +1,7 @@
 """Turn a scenario into a task: data, partition, model and options."""
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,12 +15,13 @@ from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.datasets import partition
 from fewjoules.datasets.dataset import Dataset
 from fewjoules.datasets.load import load
+from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.streams import stream, stream_key
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import FewJoulesWarning, InvalidInputError
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.device import device_name
 from fewjoules.runs.training import Task
@@ -110,12 +112,20 @@ def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
         )
     aims = (training.target_accuracy, training.energy_budget_joules, training.time_budget_seconds)
     spare = 1 if all(aim is None for aim in aims) else SPARE_ROUNDS
-    return TrainingOptions.of(
+    options = TrainingOptions.of(
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,
         rounds=training.rounds or max(1, math.ceil(spare * plan.rounds)),
         **training.options(task.scenario.folder),
     )
+    if COMPRESSORS[options.compressor].dense and float(np.max(plan.sparsity)) > 1.0:
+        warnings.warn(
+            f"compressor = {options.compressor!r} sends every entry, so the plan's sparsity is not used and its joules "
+            "are not what will be spent",
+            FewJoulesWarning,
+            stacklevel=2,
+        )
+    return options
 
 
 def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:

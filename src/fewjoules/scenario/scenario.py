@@ -11,6 +11,7 @@ import numpy as np
 from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.datasets.shapes import CLASSES, SHAPES
 from fewjoules.engine.models.architectures import ARCHITECTURES, Images
+from fewjoules.engine.models.architectures.base import is_own
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import read_text
 from fewjoules.physics.fleet import MAX_DEVICES, Fleet
@@ -138,7 +139,7 @@ def _sizes(model: ModelTable, training: TrainingTable | None, folder: Path) -> t
     if parameters is not None:
         return parameters, 0
     assert architecture is not None
-    own = ":" in architecture
+    own = is_own(architecture)
     if not own and architecture not in ARCHITECTURES:
         raise InvalidInputError(
             f"model.architecture must be one of {', '.join(ARCHITECTURES)} or 'package.module:function', "

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.errors import InvalidInputError
 
 NEEDED = {"local_steps": 2, "sparsity": [2.0, 3.0], "rounds": 5, "learning_rate": 0.1}
@@ -87,7 +88,7 @@ def test_options_that_contradict_one_another_are_refused(given_options, says):
     ids=str,
 )
 def test_clients_keep_moments_where_there_are_any_that_outlast_a_round(given_options, kept):
-    assert options(**given_options).keeps_velocity == kept
+    assert bool(InnerRule.of(options(**given_options)).kept_moments) == kept
 
 
 @pytest.mark.parametrize("state", ["kept", "cleared"])
@@ -153,3 +154,20 @@ def test_a_preset_gives_what_is_not_given():
     plain, named = TrainingOptions.of(**NEEDED), TrainingOptions.of(**NEEDED, preset="ft-lsgd-db")
     assert named.to_dict() == plain.to_dict() | {"preset": "ft-lsgd-db"}
     assert TrainingOptions.of(**NEEDED, preset="ft-lsgd-db", compressor="none").compressor == "none"
+
+
+def test_momentum_that_is_reset_is_not_asked_for_by_its_state_alone():
+    assert options(momentum_state="reset").inner == "sgd"
+    assert options(momentum_state="kept").inner == "momentum"
+
+
+def test_another_inner_optimiser_beside_a_preset_leaves_the_presets_momentum_out():
+    chosen = TrainingOptions.of(**options().to_dict() | {"failures": {}, "preset": "dgc"})
+    assert chosen.inner == "sgd"
+    given_options = {"local_steps": 1, "sparsity": np.ones(2), "rounds": 1, "learning_rate": 0.1, "preset": "dgc"}
+    plain = TrainingOptions.of(**given_options, inner="sgd")
+    assert (plain.inner, plain.momentum, plain.momentum_state) == ("sgd", 0.0, "reset")
+    adam = TrainingOptions.of(**given_options, inner="adamw")
+    assert (adam.inner, adam.momentum, adam.momentum_state) == ("adamw", 0.9, "kept")
+    own = TrainingOptions.of(**given_options, momentum=0.5)
+    assert (own.inner, own.momentum, own.momentum_state) == ("momentum", 0.5, "cleared")

@@ -21,9 +21,9 @@ import numpy as np
 from fewjoules.arrays import FloatArray, Floats
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
-from fewjoules.engine.algorithm.inner import InnerRule
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import ClientOrder
+from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.algorithm.state import ClientState, LastUpload
 from fewjoules.errors import DivergedError, InvalidInputError
 
@@ -54,21 +54,17 @@ class Upload:
 LocalSteps = Callable[[ClientState, ClientOrder], Steps]
 
 
-def client_round(
-    train: LocalSteps, state: ClientState, order: ClientOrder, options: TrainingOptions
-) -> tuple[Upload, ClientState]:
+def client_round(train: LocalSteps, state: ClientState, order: ClientOrder) -> tuple[Upload, ClientState]:
     """Run lines 4 to 10 for one client; ``train`` takes its H local steps, starting from the global weights."""
     state = settled(state, order.accepted_round)
-    return upload_of(train(state, order), state, order, options)
+    return upload_of(train(state, order), state, order)
 
 
-def upload_of(
-    steps: Steps, state: ClientState, order: ClientOrder, options: TrainingOptions
-) -> tuple[Upload, ClientState]:
+def upload_of(steps: Steps, state: ClientState, order: ClientOrder) -> tuple[Upload, ClientState]:
     """Run lines 8 to 10: compress the change, return the upload and the new state. May overwrite its input arrays."""
     residual = np.zeros_like(steps.change) if state.residual is None else state.residual
-    if options.residual_decay != 1.0:
-        residual *= np.float32(options.residual_decay)
+    if order.residual_decay != 1.0:
+        residual *= np.float32(order.residual_decay)
     compressor = COMPRESSORS[order.compressor]
     try:
         sent, left = compressor.send(steps.change, residual, order)
@@ -79,7 +75,7 @@ def upload_of(
     if not np.isfinite(sent.values).all():
         raise DivergedError(f"the update of client {order.client} in round {order.round} is not finite")
     velocity = steps.velocity
-    if velocity is not None and options.momentum_state == "cleared":
+    if velocity is not None and order.rule.state == "cleared":
         velocity[sent.positions] = 0.0
     total = compressor.message_bytes(sent, left[sent.positions], order) + dense_bytes(steps.buffers)
     kept = ClientState(
@@ -104,13 +100,17 @@ def settled(state: ClientState, accepted_round: int) -> ClientState:
 
 def kept_vectors(options: TrainingOptions) -> tuple[str, ...]:
     """Names of the vectors that a client keeps from round to round."""
-    moments = InnerRule.of(options).moments if options.keeps_velocity else ()
-    return ("residual", *moments) if options.error_feedback else moments
+    return _kept(InnerRule.of(options), options.error_feedback)
 
 
-def new_client(options: TrainingOptions, size: int) -> ClientState:
+def _kept(rule: InnerRule, error_feedback: bool) -> tuple[str, ...]:
+    return ("residual", *rule.kept_moments) if error_feedback else rule.kept_moments
+
+
+def new_client(order: ClientOrder, size: int) -> ClientState:
     """Return the state of a client that takes part for the first time, for a model of ``size`` parameters."""
-    vectors: dict[str, Any] = {name: np.zeros(size, dtype=np.float32) for name in kept_vectors(options)}
+    names = _kept(order.rule, order.error_feedback)
+    vectors: dict[str, Any] = {name: np.zeros(size, dtype=np.float32) for name in names}
     return ClientState(**vectors)
 
 

@@ -16,40 +16,9 @@ from typing import Any
 
 import torch
 
-from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.rule import InnerRule
 
 _CLIP_EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_
-
-
-@dataclass(frozen=True, slots=True)
-class InnerRule:
-    """The options that decide a local step."""
-
-    kind: str
-    momentum: float
-    beta2: float
-    epsilon: float
-    weight_decay: float
-    clip: float | None
-
-    @classmethod
-    def of(cls, options: TrainingOptions) -> "InnerRule":
-        """Rule that the options of a run ask for."""
-        assert options.inner is not None
-        assert options.momentum is not None
-        return cls(
-            kind=options.inner,
-            momentum=options.momentum,
-            beta2=options.adam_beta2,
-            epsilon=options.adam_epsilon,
-            weight_decay=options.weight_decay,
-            clip=options.gradient_clip,
-        )
-
-    @property
-    def moments(self) -> tuple[str, ...]:
-        """Names of the moments that the rule keeps from step to step."""
-        return {"sgd": (), "momentum": ("velocity",), "adamw": ("velocity", "squares")}[self.kind]
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ MAX_ROUNDS = 10_000_000
 LARGEST_RATE = 3e38  # what float32 can hold
 PRECISIONS = ("float32", "tf32", "bf16")
 USUAL_MOMENTUM = 0.9
+INNER_CONSTANTS = ("momentum", "momentum_state", "adam_beta2", "adam_epsilon")  # of one inner optimiser, not of others
 EVALUATE_STEPS = 10  # without ``evaluate_every``, the model is evaluated about every so many local steps
 _RATE = Number(0.0, LARGEST_RATE, above=True)
 _EPSILON = Number(0.0, 1e19, above=True)  # whose square float32 can hold
@@ -84,7 +85,10 @@ class TrainingOptions:
             known = ", ".join(cls.__dataclass_fields__)
             raise InvalidInputError(f"train knows the options {known}; got {unknown[0]!r}")
         preset = given.get("preset")
-        return cls(**(given if preset is None else preset_options(preset) | given))
+        usual = {} if preset is None else preset_options(preset)
+        if given.get("inner", usual.get("inner")) != usual.get("inner"):
+            usual = {name: value for name, value in usual.items() if name not in INNER_CONSTANTS}
+        return cls(**usual | given)
 
     def __post_init__(self) -> None:
         """Refuse invalid options and fill in those that depend on others."""
@@ -113,7 +117,8 @@ class TrainingOptions:
             raise InvalidInputError("momentum_state = 'cleared' goes with inner = 'momentum', got 'adamw'")
 
     def _fill_in(self) -> None:
-        inner = self.inner or ("momentum" if self.momentum or self.momentum_state else "sgd")
+        asked = self.momentum or self.momentum_state in ("kept", "cleared")
+        inner = self.inner or ("momentum" if asked else "sgd")
         momentum = 0.0 if inner == "sgd" else USUAL_MOMENTUM if self.momentum is None else float(self.momentum)
         state = self.momentum_state or ("kept" if inner == "adamw" else "reset")
         state = "reset" if inner == "sgd" else state  # which has none: a backend need not ask for both
@@ -124,11 +129,6 @@ class TrainingOptions:
     def clients(self) -> int:
         """Number of clients."""
         return int(np.size(self.sparsity))
-
-    @property
-    def keeps_velocity(self) -> bool:
-        """Whether clients keep the state of their optimiser from round to round."""
-        return self.inner != "sgd" and self.momentum_state != "reset"
 
     @property
     def evaluation_rounds(self) -> int:

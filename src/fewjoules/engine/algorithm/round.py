@@ -1,14 +1,16 @@
 """Plan and result of one round: what the server asks of each participant, and what comes back."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from fewjoules.arrays import Flags, FloatArray, IntArray
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.algorithm.schedule import learning_rates
 from fewjoules.engine.algorithm.streams import stream
 from fewjoules.errors import DivergedError
@@ -19,7 +21,7 @@ class ClientOrder:
     """Instructions for one client in one round, as plain data that fit a message.
 
     ``k`` entries are sent as ``values``; ``batch_sizes`` and ``rates`` have one entry for each of the H local steps,
-    the first of which is number ``first_step`` of the run. If the client's last upload is later than
+    the first of which is number ``first_step`` of the run, each by ``rule``. If the client's last upload is later than
     ``accepted_round``, it was lost and the client adds it back to its residual.
     """
 
@@ -33,7 +35,20 @@ class ClientOrder:
     levels: int
     batch_sizes: tuple[int, ...]
     rates: tuple[float, ...]
+    rule: InnerRule
+    error_feedback: bool
+    residual_decay: float
     accepted_round: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ClientOrder":
+        """Return the order that ``to_dict`` wrote."""
+        lists = {name: tuple(data[name]) for name in ("batch_sizes", "rates")}
+        return cls(**{**data, **lists, "rule": InnerRule(**data["rule"])})
 
     @property
     def local_steps(self) -> int:
@@ -91,6 +106,9 @@ class RoundPlan:
             levels=self.options.levels,
             batch_sizes=tuple(self.batch_sizes[:, row].tolist()),
             rates=tuple(self.rates.tolist()),
+            rule=InnerRule.of(self.options),
+            error_feedback=self.options.error_feedback,
+            residual_decay=self.options.residual_decay,
             accepted_round=int(self.accepted[row]),
         )
 

@@ -92,6 +92,12 @@ def _adam(update: torch.Tensor, moments: Moments, options: TrainingOptions) -> t
     return velocity / (squares.sqrt() + epsilon), {"velocity": velocity, "squares": squares}
 
 
+OUTER_MOMENTS = {
+    "none": (),
+    "momentum": ("velocity",),
+    "nesterov": ("velocity",),
+    "adam": ("velocity", "squares"),
+}
 OUTER: dict[str, Callable[[torch.Tensor, Moments, TrainingOptions], tuple[torch.Tensor, Moments]]] = {
     "none": _no_moments,
     "momentum": _momentum,

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from fewjoules.engine.models.architectures import ARCHITECTURES, Images
+from fewjoules.engine.models.architectures.base import is_own
 from fewjoules.engine.models.layout import require_trainable
 from fewjoules.errors import InvalidInputError, require_integer
 
@@ -45,11 +46,6 @@ def build(
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed every GPU
         return make()
-
-
-def is_own(architecture: str) -> bool:
-    """Whether the name is that of a user's own function."""
-    return ":" in architecture
 
 
 def parameter_count(model: nn.Module) -> int:

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from fewjoules.engine.algorithm.inner import InnerRule, Moments, step_in_place
+from fewjoules.engine.algorithm.inner import Moments, step_in_place
+from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.simulator.cpu.single import SingleModel
 from fewjoules.engine.simulator.federation import Batches, Samples

@@ -11,6 +11,7 @@ import numpy as np
 from fewjoules.engine.simulator.accounts import round_seconds
 from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.simulator import Outcome, Simulator
+from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import METRICS, RowArray
 
@@ -118,7 +119,12 @@ class TrainingLoop:
     def _evaluate(self) -> None:
         assert self.evaluator is not None
         state = self.simulator.state
-        self.last_test = self.evaluator(state.weights, state.buffers)
+        tested = self.evaluator(state.weights, state.buffers)
+        if math.isnan(tested[0]):
+            raise DivergedError(
+                f"training diverged: the test loss after round {state.round} is NaN; a smaller learning rate may help"
+            )
+        self.last_test = tested
 
     def _record(self, number: int, outcome: Outcome, evaluated: bool) -> None:
         joules, seconds = self.totals.add(outcome.rows)

@@ -294,5 +294,5 @@ def test_what_a_sizer_takes():
 
 @pytest.mark.parametrize("counts", [[2047], [5000, 50_001], []])
 def test_other_counts_are_refused(counts):
-    with pytest.raises(InvalidInputError, match=r"counts must be .*got"):
+    with pytest.raises(InvalidInputError, match=r"counts must"):
         MessageSizer(100_000, counts, "cpu")

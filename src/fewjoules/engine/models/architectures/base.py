@@ -45,3 +45,8 @@ class Architecture:
             value = getattr(images, side)
             require_integer(f"{side} for {self.name}", value, low=self.smallest_side, high=MAX_SIDE)
         require_integer("classes", images.classes, low=1, high=MAX_CLASSES)
+
+
+def is_own(architecture: str) -> bool:
+    """Tell whether the name is that of a user's own function."""
+    return ":" in architecture

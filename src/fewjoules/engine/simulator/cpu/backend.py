@@ -21,9 +21,9 @@ from fewjoules.engine.algorithm.client import (
     settled,
     upload_of,
 )
-from fewjoules.engine.algorithm.inner import InnerRule
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult, Uploads, require_finite
+from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.algorithm.server import mean_buffers, mean_update
 from fewjoules.engine.algorithm.state import ClientState, ServerState
 from fewjoules.engine.algorithm.streams import stream_key
@@ -119,14 +119,14 @@ class CpuBackend:
     def _train(self, state: ServerState, plan: RoundPlan, batches: Batches) -> list[tuple[Upload, ClientState]]:
         """Run the round of a chunk of clients and return their uploads and new states."""
         size = state.weights.numel()
-        before = [self._clients.get(client) or new_client(self.options, size) for client in plan.participants.tolist()]
         orders = [plan.order(row) for row in range(plan.participants.size)]
+        before = [self._clients.get(order.client) or new_client(order, size) for order in orders]
         if self.chunk == 1:
             train = lambda one, order: self._steps(state, batches, [one], [order])[0]  # noqa: E731
-            return [client_round(train, before[0], orders[0], self.options)]
+            return [client_round(train, before[0], orders[0])]
         ready = [settled(one, order.accepted_round) for one, order in zip(before, orders, strict=True)]
         steps = self._steps(state, batches, ready, orders)
-        return [upload_of(*one, self.options) for one in zip(steps, ready, orders, strict=True)]
+        return [upload_of(*one) for one in zip(steps, ready, orders, strict=True)]
 
     def _steps(
         self, state: ServerState, batches: Batches, before: list[ClientState], orders: list[ClientOrder]

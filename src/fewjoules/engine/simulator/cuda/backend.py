@@ -17,9 +17,9 @@ from fewjoules.arrays import Flags, Floats, IntArray
 from fewjoules.codec.threads import CORES
 from fewjoules.engine.algorithm.client import dense_bytes, kept_vectors
 from fewjoules.engine.algorithm.compressors.base import RowMessages
-from fewjoules.engine.algorithm.inner import InnerRule
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import RoundPlan, RoundResult, Uploads, require_finite
+from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.algorithm.server import mean_buffers
 from fewjoules.engine.algorithm.state import ClientState, ServerState
 from fewjoules.engine.algorithm.streams import stream_key
@@ -183,7 +183,7 @@ class CudaBackend:
         """Return recorded steps for batches of this size; larger batches are padded so that few sizes are compiled."""
         first = self.options.batch_size or batch
         capacity = batch if batch <= first else first * 2 ** math.ceil(math.log2(batch / first))
-        chunk, kept = self.execution.chunk, self.options.keeps_velocity
+        chunk, kept = self.execution.chunk, bool(self._rule.kept_moments)
         key = (chunk, self.options.local_steps, capacity, self._rule, kept, self._compiled)
         if key not in self._graphs:
             if not self._shared:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fewjoules.engine.algorithm.inner import InnerRule, Moments, traced_step
+from fewjoules.engine.algorithm.inner import Moments, traced_step
+from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.simulator.cuda.transfer import pinned_zeros
 from fewjoules.engine.simulator.federation import Batches, Samples
 from fewjoules.engine.simulator.local import Progress
