@@ -565,7 +565,7 @@ def test_a_model_that_overflows_in_the_last_round_is_a_divergence():
             local_steps=1,
             sparsity=1.0,
             rounds=1,
-            learning_rate=1.0,
+            learning_rate=1e30,
             outer_rate=3e38,
             device="cpu",
         )
