@@ -23,6 +23,7 @@ from fewjoules.ledger.parquet import read_table
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEMES
+from fewjoules.runs.lock import LOCK
 from fewjoules.scenario import Scenario
 from tests.datasets.files import write_mnist
 from tests.reports.test_page import Reader
@@ -59,8 +60,9 @@ def ledger_of(folder):
 
 
 def contents(folder):
-    """Every file below a folder with its bytes."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Every file below a folder with its bytes; a lock file is left out."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
