@@ -251,7 +251,7 @@ DATA = {
     "inputs of another shape": ([(X, Y), (X[:, :3], Y)], ["clients[1]", "(4,)", "(3,)"]),
     "targets of another kind": ([(X, Y), (X, Y.astype(float))], ["clients[1]", "float32"]),
     "inputs that the model cannot take": ([(X[:, :3], Y)], ["model", "(3,)"]),
-    "float labels": ([(X, Y.astype(float))], ["loss", "(2, 3)", "(2,)"]),
+    "float labels": ([(X, Y.astype(float))], ["targets are numbers", "needs a loss"]),
     "labels in columns": ([(X, Y[:, None])], ["loss", "(2, 1)"]),
 }
 
@@ -569,3 +569,21 @@ def test_a_model_that_overflows_in_the_last_round_is_a_divergence():
             outer_rate=3e38,
             device="cpu",
         )
+
+
+def regression(**given):
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((20, 4), dtype=np.float32), rng.standard_normal((20, 1), dtype=np.float32)
+    settings = {"local_steps": 1, "sparsity": 1.0, "rounds": 2, "learning_rate": 0.1, "device": "cpu"}
+    return fj.train(nn.Linear(4, 1), clients=[data], test=data, **settings | given)
+
+
+def test_targets_that_are_numbers_need_a_loss():
+    with pytest.raises(InvalidInputError, match="the targets are numbers, not labels, so train needs a loss"):
+        regression()
+    assert regression(loss=nn.functional.mse_loss).metrics["train_loss"][-1] > 0.0
+
+
+def test_a_target_accuracy_is_refused_where_accuracy_is_never_known():
+    with pytest.raises(InvalidInputError, match="target_accuracy needs a model with one score per class"):
+        regression(loss=nn.functional.mse_loss, target_accuracy=0.9)

@@ -87,6 +87,10 @@ def train(
         seed=seed,
         **options,
     )
+    if loss is None and samples.targets.is_floating_point():
+        raise InvalidInputError(
+            "the targets are numbers, not labels, so train needs a loss, such as loss=torch.nn.functional.mse_loss"
+        )
     if chosen.target_accuracy is not None and test is None:
         raise InvalidInputError("target_accuracy needs a test set")
     task = Task(

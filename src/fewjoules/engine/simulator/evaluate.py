@@ -40,6 +40,11 @@ class Evaluator:
         return math.fsum(loss for loss, _ in sums) / size, math.fsum(right for _, right in sums) / size
 
     @torch.no_grad()
+    def knows_accuracy(self) -> bool:
+        """Tell whether outputs are class scores, whose right answers can be counted."""
+        return right_answers(self.net(self.test.inputs[:1]), self.test.targets[:1]) is not None
+
+    @torch.no_grad()
     def _sums(self, part: slice) -> tuple[float, float]:
         targets = self.test.targets[part]
         outputs = self.net(self.test.inputs[part]).float()

@@ -130,7 +130,13 @@ class Simulator:
                     f"got {given.dtype} of shape {tuple(given.shape[1:])}"
                 )
         require_labels(model, test)
-        return Evaluator(model, loss, test, self.workers)
+        evaluator = Evaluator(model, loss, test, self.workers)
+        if self.options.target_accuracy is not None and not evaluator.knows_accuracy():
+            raise InvalidInputError(
+                "target_accuracy needs a model with one score per class and whole numbers as labels: "
+                "the accuracy of this one is never known"
+            )
+        return evaluator
 
     def close(self) -> None:
         """Release threads and graphs."""
