@@ -487,6 +487,12 @@ def test_a_short_message_above_the_limit_is_refused_at_once_without_memory():
     assert peak_bytes < 2**20
 
 
+def test_a_short_message_that_claims_a_huge_vector_is_refused_by_default():
+    for payload in bombs(2**28):
+        with pytest.raises(CorruptPayloadError):
+            codec.decode(payload)
+
+
 def test_short_messages_within_the_limit_take_bounded_memory_and_time():
     """In a process of its own that the system stops at 24 times the limit, in entries of 12 bytes."""
     script = """

@@ -20,7 +20,7 @@ from fewjoules.errors import CorruptPayloadError, InvalidInputError
 First = TypeVar("First")
 Second = TypeVar("Second")
 
-DEFAULT_MAX_SIZE = 2**28
+DEFAULT_MAX_SIZE = 2**24  # a few bytes may claim as much; more is decoded only by callers who expect it
 _PARALLEL_FROM = 1 << 14  # entries from which positions and values are coded at the same time
 
 
