@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fewjoules import codec
 
 KINDS = ["float32", "float16", "bfloat16", "int8", "qsgd", "ternary", "two-bit"]
-LARGEST_SIZE = 2**28  # what `decode` allows unless told otherwise
+LARGEST_SIZE = 2**28  # of the updates that tests draw
 
 
 def seeded(draw):

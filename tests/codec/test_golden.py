@@ -159,7 +159,7 @@ MESSAGES = {golden.name: golden for golden in [*golden_messages(), *two_bit_mess
 @pytest.mark.parametrize("name", MESSAGES)
 def test_every_version_reads_what_it_and_its_elders_wrote(name):
     golden = MESSAGES[name]
-    decoded = codec.decode(golden.file.read_bytes())
+    decoded = codec.decode(golden.file.read_bytes(), max_size=2**28)
     assert decoded.size == golden.update.size
     np.testing.assert_array_equal(decoded.positions, golden.update.positions)
     np.testing.assert_array_equal(decoded.values.view(np.uint32), received(golden).view(np.uint32))
