@@ -363,9 +363,10 @@ def test_ctrl_c_says_how_to_go_on_and_changes_no_byte(presses, program, tmp_path
     assert results(folder) == results(tmp_path / "whole")
 
 
-def test_ctrl_c_during_a_comparison_says_how_to_go_on(program, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_a_polite_kill_of_a_comparison_say_how_to_go_on(program, tmp_path, number):
     scenario, folder = write(tmp_path, lively(rounds=20)), tmp_path / "run"
-    began = {"signals": [signal.SIGINT], "appears": folder / "dense" / CHECKPOINT}
+    began = {"signals": [number], "appears": folder / "dense" / CHECKPOINT}
     options = ["--schemes", "dense,unified", *EVERY_ROUND]
     assert program("compare", scenario, "--out", folder, *options, **began) == 130, program.stderr
     assert program.stderr.splitlines()[-1].endswith(f"resume with: fewjoules compare --resume {folder}")

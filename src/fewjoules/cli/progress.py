@@ -1,7 +1,6 @@
-"""Show the progress of a run, and stop it on Ctrl-C."""
+"""Show the progress of a run."""
 
 import contextlib
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,22 +27,9 @@ def download_line() -> Callable[[int, int | None], None]:
     return show
 
 
-@contextlib.contextmanager
-def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Stop the run after its round and save on the first Ctrl-C; end it at once on the second."""
-    asked = [False]
-
-    def handle(_signal: int, _frame: object) -> None:
-        if asked[0]:
-            raise KeyboardInterrupt
-        asked[0] = True
-        typer.echo("stopping after this round; press Ctrl-C again to stop at once", err=True)
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield lambda: asked[0]
-    finally:
-        signal.signal(signal.SIGINT, before)
+def say_stopping() -> None:
+    """Tell that a run was asked to stop."""
+    typer.echo("stopping after this round; press Ctrl-C again to stop at once", err=True)
 
 
 @contextlib.contextmanager
@@ -57,12 +43,14 @@ def progress_of(name: str, rounds: int, target: float | None) -> Iterator[Callab
     first: int | None = None
 
     def line(report: "Report") -> None:
-        nonlocal first, last
-        first = report.round - 1 if first is None else first
-        if time.monotonic() - last >= _LINE_SECONDS:
-            last = time.monotonic()
-            left = (last - began) / (report.round - first) * (rounds - report.round)
-            typer.echo(f"{name}: {describe(report, rounds, target)}, about {left:.0f} s left at most", err=True)
+        nonlocal began, first, last
+        now = time.monotonic()
+        if first is None:  # its time is that of compiling, which no other round takes
+            first, began = report.round, now
+        if now - last >= _LINE_SECONDS:
+            last, done = now, report.round - first
+            left = f"about {(now - began) / done * (rounds - report.round):.0f} s left at most" if done else "compiled"
+            typer.echo(f"{name}: {describe(report, rounds, target)}, {left}", err=True)
 
     yield line
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import typer
 
-from fewjoules.cli.progress import download_line, progress_of, stop_on_interrupt
+from fewjoules.cli.progress import download_line, progress_of, say_stopping
 from fewjoules.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ def carry_out(
 ) -> None:
     """Train a plan and show progress; if interrupted, say how to resume and exit with code 130."""
     from fewjoules.runs.folder import RunSettings, run_in_folder
+    from fewjoules.runs.interrupt import stop_on_signal
     from fewjoules.runs.task import options_for
 
     options = options_for(task, plan)
     with contextlib.ExitStack() as stack:
-        should_stop = stack.enter_context(stop_on_interrupt())
+        should_stop = stack.enter_context(stop_on_signal(say_stopping))
         show = stack.enter_context(progress_of(plan.scheme, options.rounds, options.target_accuracy))
         listeners = [show]
         if tensorboard:

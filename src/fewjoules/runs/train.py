@@ -1,6 +1,7 @@
 """``fewjoules.train``: train a user's own model on a user's own arrays."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +17,12 @@ from fewjoules.engine.algorithm.presets import preset_options
 from fewjoules.engine.models.loss import Loss, cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.loop import Report
-from fewjoules.errors import InvalidInputError, require_array
+from fewjoules.errors import FewJoulesWarning, InvalidInputError, require_array
 from fewjoules.ledger.schema import RowArray
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.device import choose_device
+from fewjoules.runs.interrupt import stop_on_signal
 from fewjoules.runs.training import Task, train_task
 
 Arrays = tuple[Any, Any]
@@ -72,7 +74,8 @@ def train(
     number or one per client), or a ``plan``, whose rounds are then the default, or a ``preset`` that sets both.
     ``loss(outputs, targets)`` may return one number or one per sample; the default is cross-entropy. The caller's model
     is not changed. Error feedback is on unless a preset turns it off. Other options are those of ``TrainingOptions``,
-    such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all.
+    such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all. Ctrl-C ends the
+    training after its round, and what was trained is returned with the stop reason "interrupted".
     """
     _require_kinds(model, clients, fleet, plan)
     where = choose_device(device)
@@ -100,13 +103,22 @@ def train(
         loss=loss or cross_entropy,
         fleet=fleet,
     )
-    training = train_task(task, chosen, on_round=on_round)
+    with stop_on_signal(_say_stopping) as should_stop:
+        training = train_task(task, chosen, on_round=on_round, should_stop=should_stop)
     return Run(
         model=training.trained_model(model),
         metrics=training.loop.metrics.rows(),
         ledger=training.loop.ledger.rows(),
         stop_reason=training.reason,
         execution=training.simulator.execution.name,
+    )
+
+
+def _say_stopping() -> None:
+    warnings.warn(
+        "stopping after this round; what was trained is returned, and a second Ctrl-C stops at once",
+        FewJoulesWarning,
+        stacklevel=2,
     )
 
 
