@@ -12,8 +12,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
-from fewjoules.codec.threads import CORES, threads
+from fewjoules.codec.threads import threads
 from fewjoules.codec.update import SparseUpdate
+from fewjoules.cores import CORES
 from fewjoules.errors import InvalidInputError, require_array
 
 _TILE = 1 << 16  # float64 sums of 512 KiB

@@ -10,12 +10,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from fewjoules.arrays import Floats
 from fewjoules.codec.select import require_pair, top_k_with_feedback
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.codec.values import BLOCK, MAX_LEVELS, quantised
 from fewjoules.errors import InvalidInputError, require_integer
 
-Floats = NDArray[np.float32]
 Sent = tuple[SparseUpdate, Floats]
 
 top_k = top_k_with_feedback

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
-from fewjoules.arrays import IntArray
-from fewjoules.codec.threads import CORES, threads
+from fewjoules.arrays import Floats, IntArray
+from fewjoules.codec.threads import threads
 from fewjoules.codec.update import SparseUpdate
+from fewjoules.cores import CORES
 from fewjoules.errors import InvalidInputError, require_integer
-
-Floats = NDArray[np.float32]
 
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _INFINITY = np.uint32(0x7F800000)

@@ -1,10 +1,9 @@
 """Threads for kernels that release the interpreter lock, started once since starting takes as long as a small task."""
 
 import functools
-import os
 from concurrent.futures import ThreadPoolExecutor
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from fewjoules.cores import CORES
 
 
 @functools.cache

@@ -14,7 +14,6 @@ with c = 0 have t = -inf and stay at their lower bound.
 """
 
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
+from fewjoules.cores import CORES
 
 _CHUNK = 1 << 14  # entries that stay in the second-level cache through one evaluation
 _CHUNKS_FOR_THREADS = 16  # fewer are computed faster than threads start on them
@@ -64,11 +64,6 @@ def _distinct(costs: FloatArray) -> tuple[FloatArray, FloatArray]:
     ordered = np.sort(costs)
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     return ordered[first], np.diff(first, append=costs.size).astype(np.float64)
-
-
-def _cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +116,7 @@ class Frontier:
         self._y_upper = np.log(upper) - self._B
         self._t_lower = self._n * self._y_lower - np.log(self._y_lower)
         self._t_upper = float(self._n * self._y_upper - np.log(self._y_upper))
-        self._pool = ThreadPoolExecutor(_cores()) if costs.size > _CHUNKS_FOR_THREADS * _CHUNK else None
+        self._pool = ThreadPoolExecutor(CORES) if costs.size > _CHUNKS_FOR_THREADS * _CHUNK else None
 
     @property
     def log_multiplier_range(self) -> tuple[float, float]:

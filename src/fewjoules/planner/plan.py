@@ -62,7 +62,7 @@ class Plan:
 
     def kept_entries(self, parameters: int) -> IntArray:
         """Return the number of entries that each device sends: k = max(1, round(d / delta)), shape (devices,)."""
-        return np.maximum(1, np.rint(parameters / self.sparsity)).astype(np.int64)
+        return kept_of(self.sparsity, parameters)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as the dictionary of its JSON file."""
@@ -160,3 +160,8 @@ def _plan_from_dict(entry: Any) -> Plan:
             f"energy_joules must be radio_joules + compute_joules = {plan.energy_joules!r}, got {energy!r}"
         )
     return plan
+
+
+def kept_of(sparsity: FloatArray, parameters: int) -> IntArray:
+    """Return k = max(1, round(d / delta)) for each sparsity delta of a model with d parameters."""
+    return np.maximum(1, np.rint(parameters / sparsity)).astype(np.int64)

@@ -9,7 +9,8 @@ from importlib import import_module
 
 import numpy as np
 
-from fewjoules.codec.values.kind import Bytes, Floats, SplitValues, ValueKind
+from fewjoules.arrays import Floats
+from fewjoules.codec.values.kind import Bytes, SplitValues, ValueKind
 from fewjoules.codec.values.levels import MAX_LEVELS, ZERO_SYMBOL
 from fewjoules.codec.values.scales import BLOCK, block_norms
 from fewjoules.errors import InvalidInputError

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fewjoules.codec.values.kind import Bytes, Floats, SplitValues, ValueKind
+from fewjoules.arrays import Floats
+from fewjoules.codec.values.kind import Bytes, SplitValues, ValueKind
 from fewjoules.errors import InvalidInputError
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fewjoules.arrays import FloatArray
-from fewjoules.codec.values.kind import Bytes, Floats
+from fewjoules.arrays import FloatArray, Floats
+from fewjoules.codec.values.kind import Bytes
 from fewjoules.codec.values.scales import over_values, read_scales
 from fewjoules.errors import CorruptPayloadError
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fewjoules.codec.values.kind import Bytes, Floats, SplitValues, ValueKind
+from fewjoules.arrays import Floats
+from fewjoules.codec.values.kind import Bytes, SplitValues, ValueKind
 from fewjoules.codec.values.levels import MAX_LEVELS, from_symbols, to_symbols
 from fewjoules.codec.values.scales import block_count, block_norms, over_values, require_finite
 from fewjoules.errors import InvalidInputError, require_integer

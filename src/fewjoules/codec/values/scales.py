@@ -5,8 +5,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fewjoules.arrays import FloatArray
-from fewjoules.codec.values.kind import Floats
+from fewjoules.arrays import FloatArray, Floats
 from fewjoules.errors import CorruptPayloadError, InvalidInputError
 
 Number = TypeVar("Number", bound=np.generic)

@@ -10,7 +10,8 @@ and rounding keeps order. Hence every block has a small magnitude, small <= larg
 
 import numpy as np
 
-from fewjoules.codec.values.kind import Bytes, Floats, SplitValues, ValueKind
+from fewjoules.arrays import Floats
+from fewjoules.codec.values.kind import Bytes, SplitValues, ValueKind
 from fewjoules.codec.values.scales import BLOCK, block_count, in_blocks, read_scales, require_finite, sums_by_halves
 from fewjoules.errors import CorruptPayloadError
 

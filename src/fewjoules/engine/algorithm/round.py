@@ -14,6 +14,7 @@ from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.algorithm.schedule import learning_rates
 from fewjoules.engine.algorithm.streams import stream
 from fewjoules.errors import DivergedError
+from fewjoules.planner.plan import kept_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def plan_round(options: TrainingOptions, kept: IntArray, sizes: IntArray, accept
 
 def kept_entries(options: TrainingOptions, parameters: int) -> IntArray:
     """Return k of each client: the fraction 1/delta of all parameters, at least one."""
-    return np.maximum(1, np.rint(parameters / np.asarray(options.sparsity))).astype(np.int64)
+    return kept_of(np.asarray(options.sparsity), parameters)
 
 
 def _participants(options: TrainingOptions, number: int) -> IntArray:

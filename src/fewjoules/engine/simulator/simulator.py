@@ -9,8 +9,8 @@ from torch import nn
 
 from fewjoules.arrays import IntArray
 from fewjoules.codec.frame import encoded_size
-from fewjoules.codec.threads import CORES
 from fewjoules.codec.update import SparseUpdate
+from fewjoules.cores import CORES
 from fewjoules.engine.algorithm.backend import Backend
 from fewjoules.engine.algorithm.client import dense_bytes
 from fewjoules.engine.algorithm.options import TrainingOptions

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fewjoules.arrays import Flags, Floats, IntArray
-from fewjoules.codec.threads import CORES
+from fewjoules.cores import CORES
 from fewjoules.engine.algorithm.client import dense_bytes, kept_vectors
 from fewjoules.engine.algorithm.compressors.base import RowMessages
 from fewjoules.engine.algorithm.options import TrainingOptions
