@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.test_bad_input import assert_refused, run
 
+from fewjoules.runs.lock import locked
 from fewjoules_reproduction.claims import read_claims
 from fewjoules_reproduction.studies import STUDIES
 from test_lab import _one_thread  # noqa: F401 - a fixture of all tests here
@@ -316,3 +317,9 @@ def is_alive(pid):
 
 def children_of(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+def test_a_folder_that_another_process_draws_into_is_refused(tmp_path):
+    with locked(tmp_path / "out"):
+        assert_refused(run("reproduce", "fig1b", "--quick", "--out", tmp_path / "out"), "is writing to this folder")
+    assert list((tmp_path / "out").iterdir()) == []

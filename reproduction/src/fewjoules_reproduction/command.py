@@ -14,6 +14,7 @@ import typer
 from fewjoules.cli import options
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.errors import InvalidInputError, require_integer
+from fewjoules.runs.lock import LOCK, locked
 
 if TYPE_CHECKING:
     from fewjoules_reproduction.claims import Claim
@@ -84,7 +85,8 @@ def reproduce(
             data_dir=data_dir,
             train=not no_train,
         )
-        _draw(names, folder, means, processes, quick)
+        with locked(folder):
+            _draw(names, folder, means, processes, quick)
 
 
 def _draw(names: list[str], folder: Path, means: "Means", processes: int, quick: bool) -> None:
@@ -160,7 +162,7 @@ def _require_folder(folder: Path) -> None:
 
     if folder.exists() and not folder.is_dir():
         raise InvalidInputError(f"{folder}: must be a folder, got a file")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / DIARY).is_file():
+    if folder.is_dir() and any(file.name != LOCK for file in folder.iterdir()) and not (folder / DIARY).is_file():
         raise InvalidInputError(
             f"{folder}: must be new, empty or from an earlier reproduction, got a folder with other files"
         )
