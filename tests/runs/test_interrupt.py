@@ -1,6 +1,5 @@
-"""Ctrl-C and SIGTERM end a training after its round, with all that was trained."""
+"""Ctrl-C ends a training after its round, with all that was trained; a command treats SIGTERM alike."""
 
-import os
 import signal
 import threading
 
@@ -9,7 +8,7 @@ import pytest
 from torch import nn
 
 import fewjoules as fj
-from fewjoules.runs.interrupt import SIGNALS, stop_on_signal
+from fewjoules.runs.interrupt import CTRL_C_OR_KILL, stop_on_signal
 
 
 def trained(on_round):
@@ -19,18 +18,17 @@ def trained(on_round):
     return fj.train(nn.Linear(4, 3), clients=[data, data], test=data, on_round=on_round, **settings)
 
 
-def killing(number, after):
+def press_ctrl_c_after(number):
     def tell(report):
-        if report.round == after:
-            os.kill(os.getpid(), number)
+        if report.round == number:
+            signal.raise_signal(signal.SIGINT)
 
     return tell
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_training_that_is_asked_to_stop_returns_what_was_trained(number):
+def test_a_training_that_is_asked_to_stop_returns_what_was_trained():
     with pytest.warns(fj.FewJoulesWarning, match="stopping after this round"):
-        run = trained(killing(number, 7))
+        run = trained(press_ctrl_c_after(7))
     assert run.stop_reason == "interrupted"
     rounds = run.metrics["round"].tolist()
     assert rounds == list(range(1, len(rounds) + 1))
@@ -38,25 +36,33 @@ def test_a_training_that_is_asked_to_stop_returns_what_was_trained(number):
     assert run.ledger["round"][-1] == len(rounds)
 
 
-def test_handlers_are_put_back():
-    before = [signal.getsignal(number) for number in SIGNALS]
-    trained(lambda report: None)
-    assert [signal.getsignal(number) for number in SIGNALS] == before
+def test_a_library_call_leaves_sigterm_to_its_program_and_puts_ctrl_c_back():
+    before = [signal.getsignal(number) for number in CTRL_C_OR_KILL]
+    during = []
+    trained(lambda report: during.append(signal.getsignal(signal.SIGTERM)))
+    assert set(during) == {before[1]}
+    assert [signal.getsignal(number) for number in CTRL_C_OR_KILL] == before
 
 
-def test_a_second_signal_does_not_wait():
-    with stop_on_signal(lambda: None) as asked:
-        signal.raise_signal(signal.SIGINT)
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)], ids=["ctrl-c", "kill"]
+)
+def test_the_first_signal_asks_and_the_second_does_not_wait(number, error):
+    told = []
+    with stop_on_signal(lambda: told.append(1), CTRL_C_OR_KILL) as asked:
+        assert not asked()
+        signal.raise_signal(number)
         assert asked()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(error):
+            signal.raise_signal(number)
+    assert told == [1]
 
 
 def test_outside_the_main_thread_nothing_asks():
     found = []
 
     def work():
-        with stop_on_signal(lambda: None) as asked:
+        with stop_on_signal(lambda: None, CTRL_C_OR_KILL) as asked:
             found.append(asked())
 
     thread = threading.Thread(target=work)

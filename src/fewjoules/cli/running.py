@@ -42,12 +42,12 @@ def carry_out(
 ) -> None:
     """Train a plan and show progress; if interrupted, say how to resume and exit with code 130."""
     from fewjoules.runs.folder import RunSettings, run_in_folder
-    from fewjoules.runs.interrupt import stop_on_signal
+    from fewjoules.runs.interrupt import CTRL_C_OR_KILL, stop_on_signal
     from fewjoules.runs.task import options_for
 
     options = options_for(task, plan)
     with contextlib.ExitStack() as stack:
-        should_stop = stack.enter_context(stop_on_signal(say_stopping))
+        should_stop = stack.enter_context(stop_on_signal(say_stopping, CTRL_C_OR_KILL))
         show = stack.enter_context(progress_of(plan.scheme, options.rounds, options.target_accuracy))
         listeners = [show]
         if tensorboard:

@@ -1,19 +1,20 @@
-"""Ctrl-C and a polite kill as requests to stop after the round."""
+"""Signals as requests to stop after the round."""
 
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+CTRL_C = (signal.SIGINT,)
+CTRL_C_OR_KILL = (signal.SIGINT, signal.SIGTERM)  # for commands: whoever kills a process does not want it to go on
 
 
 @contextlib.contextmanager
-def stop_on_signal(told: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+def stop_on_signal(told: Callable[[], None], signals: Sequence[signal.Signals]) -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether a run was asked to stop.
 
-    The first Ctrl-C or SIGTERM calls ``told`` and asks; the second one ends the process as if nobody listened. Outside
-    the main thread, where signals cannot be handled, nothing ever asks.
+    The first of the signals calls ``told`` and asks; the second one ends the process as if nobody listened. Outside the
+    main thread, where signals cannot be handled, nothing ever asks.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -26,7 +27,7 @@ def stop_on_signal(told: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         asked[0] = True
         told()
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    before = {number: signal.signal(number, handle) for number in signals}
     try:
         yield lambda: asked[0]
     finally:

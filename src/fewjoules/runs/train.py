@@ -22,7 +22,7 @@ from fewjoules.ledger.schema import RowArray
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.device import choose_device
-from fewjoules.runs.interrupt import stop_on_signal
+from fewjoules.runs.interrupt import CTRL_C, stop_on_signal
 from fewjoules.runs.training import Task, train_task
 
 Arrays = tuple[Any, Any]
@@ -103,7 +103,7 @@ def train(
         loss=loss or cross_entropy,
         fleet=fleet,
     )
-    with stop_on_signal(_say_stopping) as should_stop:
+    with stop_on_signal(_say_stopping, CTRL_C) as should_stop:
         training = train_task(task, chosen, on_round=on_round, should_stop=should_stop)
     return Run(
         model=training.trained_model(model),
