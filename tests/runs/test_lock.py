@@ -89,3 +89,4 @@ def test_a_file_system_without_locks_is_said_to_have_none(tmp_path, monkeypatch)
     monkeypatch.setattr(fcntl, "flock", unsupported)
     with pytest.warns(FewJoulesWarning, match="has no locks"), locked(tmp_path):
         pass
+    assert list(tmp_path.iterdir()) == []

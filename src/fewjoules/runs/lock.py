@@ -38,6 +38,7 @@ def _acquired(folder: Path) -> int | None:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if not _hold(descriptor, folder):
+                file.unlink(missing_ok=True)
                 os.close(descriptor)
                 return None
             if _is_at(descriptor, file):
@@ -54,23 +55,25 @@ def _hold(descriptor: int, folder: Path) -> bool:
     """Take the lock, or refuse; False where there are no locks."""
     try:
         import fcntl
-    except ImportError:
-        return False
+    except ImportError:  # not a POSIX system
+        return _without_locks(folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _NO_LOCKS:
-            warnings.warn(
-                f"{folder}: its file system has no locks; start no other run in this folder",
-                FewJoulesWarning,
-                stacklevel=4,
-            )
-            return False
+            return _without_locks(folder)
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise
         holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
         raise InvalidInputError(f"{folder}: {holder} is writing to this folder; wait until it has ended") from error
     return True
+
+
+def _without_locks(folder: Path) -> bool:
+    warnings.warn(
+        f"{folder}: its file system has no locks; start no other run in this folder", FewJoulesWarning, stacklevel=5
+    )
+    return False
 
 
 def _is_at(descriptor: int, file: Path) -> bool:
