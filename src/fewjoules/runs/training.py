@@ -66,7 +66,7 @@ def in_memory(simulator: Simulator) -> TrainingLoop:
 
 
 def continued(before: Training) -> Callable[[Simulator], TrainingLoop]:
-    """A loop that goes on where another training ended; options may differ, but not in what clients keep."""
+    """Return an ``opened`` that continues another training; options may differ, but not in what clients keep."""
 
     def opened(simulator: Simulator) -> TrainingLoop:
         kept, now = (kept_vectors(one.options) for one in (before.simulator, simulator))

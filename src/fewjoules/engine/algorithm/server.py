@@ -80,8 +80,8 @@ def _nesterov(update: torch.Tensor, moments: Moments, options: TrainingOptions) 
 
 
 def _velocity(update: torch.Tensor, moments: Moments, options: TrainingOptions) -> torch.Tensor:
-    before = moments.get("velocity", torch.zeros_like(update))
-    return options.outer_momentum * before + update
+    before = moments.get("velocity")
+    return update if before is None else options.outer_momentum * before + update
 
 
 def _adam(update: torch.Tensor, moments: Moments, options: TrainingOptions) -> tuple[torch.Tensor, Moments]:
