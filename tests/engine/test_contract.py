@@ -103,10 +103,11 @@ class Replayed:
         self.replay = steps
 
 
-def select_rows(updates, residuals, counts, left):
+def select_rows(updates, residuals, counts, left, sent):
     rows = zip(updates.numpy(), residuals.numpy(), counts, left.numpy(), strict=True)
-    sent = [top_k_with_feedback(update, residual, k, out=rest)[0] for update, residual, k, rest in rows]
-    positions, values = (np.concatenate([getattr(one, name) for one in sent]) for name in ("positions", "values"))
+    chosen = [top_k_with_feedback(update, residual, k, out=rest)[0] for update, residual, k, rest in rows]
+    positions, values = (np.concatenate([getattr(one, name) for one in chosen]) for name in ("positions", "values"))
+    sent.copy_(torch.from_numpy(np.stack([one.to_dense() for one in chosen])))
     return torch.from_numpy(positions), torch.from_numpy(values), torch.zeros(len(counts))
 
 

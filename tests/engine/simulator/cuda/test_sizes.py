@@ -14,8 +14,9 @@ from fewjoules import codec
 from fewjoules.codec import SparseUpdate
 from fewjoules.codec import values as val
 from fewjoules.codec.sizes import ESTIMATE_FROM, dense_qsgd_sizes, float32_sizes
+from fewjoules.engine.simulator.cuda.entry_sums import EntrySums
 from fewjoules.engine.simulator.cuda.gap_groups import GapGroups, sums_between
-from fewjoules.engine.simulator.cuda.gap_laws import SIZE_LIMIT, ShiftSearch
+from fewjoules.engine.simulator.cuda.gap_laws import MEANS, SIZE_LIMIT, ShiftSearch, symbol_costs
 from fewjoules.engine.simulator.cuda.sizes import MessageSizer, coded_bytes, sizable
 from fewjoules.errors import InvalidInputError
 
@@ -228,7 +229,7 @@ def test_a_sizer_is_recorded_in_a_graph():
     rng = np.random.default_rng(8)
     counts = [2048, 5000]
     sizer = MessageSizer(LENET, counts, "cuda")
-    inputs = torch.zeros(7048, dtype=torch.int64, device="cuda"), torch.zeros(7048, device="cuda")
+    inputs = torch.cat([torch.arange(count, device="cuda") for count in counts]), torch.zeros(7048, device="cuda")
     sizer(*inputs)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -240,6 +241,28 @@ def test_a_sizer_is_recorded_in_a_graph():
             target.copy_(torch.from_numpy(array))
         graph.replay()
         np.testing.assert_allclose(sizes.cpu(), float32_sizes(LENET, *given, np.array(counts)), rtol=1e-5, atol=2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", GAPS)
+def test_fused_sums_are_the_sums(kind):
+    from fewjoules.engine.simulator.cuda.fused_sums import FusedSums
+
+    rng = np.random.default_rng(9)
+    counts = [2048, 5001, 33, 2]
+    groups, shifts = GapGroups(counts, torch.device("cuda")), 13
+    positions = torch.from_numpy(rows_of([kind] * 4, LENET, counts, rng)).to("cuda")
+    values = torch.from_numpy(values_of("normal", sum(counts), rng)).to("cuda")
+    fused, plain = FusedSums(groups, shifts), EntrySums(groups, shifts)
+    gaps, near = plain.gaps(positions)
+    for found, expected in zip(fused.gaps(positions), (gaps, near), strict=True):
+        assert torch.equal(found, expected)
+    shift = torch.from_numpy(rng.integers(0, 9, groups.total)).to("cuda")
+    laws = torch.from_numpy(rng.integers(0, MEANS, groups.total)).to("cuda")
+    costs = symbol_costs(torch.device("cuda"))
+    assert torch.equal(fused.symbols(gaps, shift), plain.symbols(gaps, shift))
+    assert torch.equal(fused.costs(gaps, shift, laws, costs), plain.costs(gaps, shift, laws, costs))
+    assert torch.equal(fused.exponents(values), plain.exponents(values))
 
 
 def test_32_gaps_that_are_all_near_want_no_larger_shift():

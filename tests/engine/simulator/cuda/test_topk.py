@@ -38,6 +38,10 @@ def check(updates, residuals, counts):
     assert_same(topk.top_k_rows(given_updates, given_residuals, counts, left), left, *expected)
     np.testing.assert_array_equal(bits_of(given_updates.cpu()), bits_of(updates))
     np.testing.assert_array_equal(bits_of(given_residuals.cpu()), bits_of(residuals))
+    topk.select_rows(given_updates, given_residuals, counts, left, sent=given_updates)
+    dense = np.stack([one.to_dense() for one in expected[0]])
+    np.testing.assert_array_equal(bits_of(given_updates.cpu()), bits_of(dense))
+    given_updates = on_gpu(updates)
     assert_same(topk.top_k_rows(given_updates, given_residuals, counts, given_residuals), given_residuals, *expected)
 
 

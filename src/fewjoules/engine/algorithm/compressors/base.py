@@ -21,13 +21,13 @@ OWN_KINDS = ("ternary",)  # sent only by the compressor of that name
 class RowMessages:
     """Messages of a chunk of clients: the entries of each, and ``sizes``, which returns the bytes of a range of them.
 
-    ``sizes`` may block; with ``counted_by_host`` it computes on the host and is worth a thread. ``positions`` is a
-    tensor of the sent positions in the flattened rows; None means all.
+    ``sizes`` may block; with ``counted_by_host`` it computes on the host and is worth a thread. ``positions``
+    returns a tensor of the sent positions in the flattened rows; None means all.
     """
 
     entries: IntArray
     sizes: Callable[[IntArray], IntArray]
-    positions: Any = None
+    positions: Callable[[], Any] | None = None
     counted_by_host: bool = False
 
 

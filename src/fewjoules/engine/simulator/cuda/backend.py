@@ -205,7 +205,7 @@ class CudaBackend:
             self._kept.put("residual", rows, residuals)
         if self.options.momentum_state == "cleared":
             velocity = self._kept.take("velocity", rows)
-            velocity.view(-1)[slice(None) if messages.positions is None else messages.positions] = 0.0
+            velocity.view(-1)[slice(None) if messages.positions is None else messages.positions()] = 0.0
             self._kept.put("velocity", rows, velocity)
         mean += self._on_device(np.where(delivered, plan.shares, 0.0).astype(np.float32)) @ updates
         return messages

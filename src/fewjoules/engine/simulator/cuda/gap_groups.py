@@ -1,4 +1,4 @@
-"""Gaps between the positions of many rows, in groups of 32; shapes depend only on the numbers of entries."""
+"""Layout of the entries of many rows in groups of 32; shapes depend only on the numbers of entries."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,11 @@ from fewjoules.codec.positions import GROUP
 
 
 class GapGroups:
-    """Layout of entries in groups: row after row, the last group of each row padded with zeros."""
+    """Groups of entries, row after row; the last group of each row may have fewer members."""
 
     def __init__(self, counts: Sequence[int], device: torch.device) -> None:
         """Lay out the groups; ``counts`` holds the number of entries of each row."""
+        self.row_entries = [int(count) for count in counts]
         self.row_groups = [-(-count // GROUP) for count in counts]
         self.rows, self.total, self.entries = len(counts), sum(self.row_groups), sum(counts)
         self.counts = torch.tensor(counts, dtype=torch.int64, device=device)
@@ -24,37 +25,21 @@ class GapGroups:
         self.firsts, self.ends = self.row_firsts[self.rows_of], self.row_ends[self.rows_of]
         within = GROUP * (self.numbers - self.firsts)
         self.members = (self.counts[self.rows_of] - within).clamp_(max=GROUP)
-        self.vacant = GROUP - self.members
-        begins = self.row_starts[self.rows_of] + within
-        self._sources = _sources(begins, self.members, self.entries)
-        self._bounds, self._first_bounds = self._entries_at_bounds(begins)
-
-    def gaps(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return the number of entries skipped before each position; int32 (groups, 32)."""
-        distances = torch.empty(self.entries + 1, dtype=torch.int32, device=positions.device)
-        torch.sub(positions[1:], positions[:-1], out=distances[1:-1])
-        distances.index_copy_(0, self.row_starts, (positions.index_select(0, self.row_starts) + 1).int())
-        distances[-1:].fill_(1)  # for vacant places
-        return distances.index_select(0, self._sources).sub_(1).view(self.total, GROUP)
+        self.begins = self.row_starts[self.rows_of] + within  # the first entry of each group
+        self._bounds, self._first_bounds = self._entries_at_bounds()
 
     def bounds(self, positions: torch.Tensor) -> torch.Tensor:
         """Return the position before each group and that of each row's last entry: one more than groups per row."""
         return positions.index_select(0, self._bounds).index_fill_(0, self._first_bounds, -1)
 
-    def _entries_at_bounds(self, begins: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        bounds = torch.empty(self.total + self.rows, dtype=torch.int64, device=begins.device)
-        rows = torch.arange(self.rows, device=begins.device)
-        bounds[self.numbers + self.rows_of + 1] = begins + self.members - 1
+    def _entries_at_bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        device = self.counts.device
+        bounds = torch.empty(self.total + self.rows, dtype=torch.int64, device=device)
+        rows = torch.arange(self.rows, device=device)
+        bounds[self.numbers + self.rows_of + 1] = self.begins + self.members - 1
         first_bounds = self.row_firsts + rows
         bounds[first_bounds] = self.row_starts
         return bounds, first_bounds
-
-
-def _sources(begins: torch.Tensor, members: torch.Tensor, vacant: int) -> torch.Tensor:
-    """Return the entry at each place of each group, or ``vacant``; int32 halves the memory traffic."""
-    places = torch.arange(GROUP, dtype=torch.int32, device=begins.device)
-    entries = begins.int()[:, None] + places
-    return entries.masked_fill_(places >= members[:, None], vacant).view(-1)
 
 
 def sums_between(values: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Laws of many blocks of gaps and their costs at once: ``fewjoules.codec.blocks.best_laws`` in tensors.
 
-One integer holds the count and the sum of near gaps, count * 2^32 + sum: the gaps of a row sum to less than 2^31.
+One integer holds the count and the sum of near gaps, count * ONE + sum: the gaps of a row sum to less than 2^31.
 """
 
 import functools
@@ -15,8 +15,8 @@ SIZE_LIMIT = 1 << 31
 COST_BITS = 20  # costs are counted in 2^-20 bits, so that sums are exact in any order
 ESCAPE = int(GAP_SYMBOLS) - 1
 MEANS = 1 << 10
-_SHORT = 7  # digits of a gap that is near under every shift
-_ONE = 1 << 32
+SHORT = 7  # digits of a gap that is near under every shift
+ONE = 1 << 32
 _ESCAPE_NATS = 68.0 * NATS
 _TOO_FAR = 16.0 - 2.0**-33  # high parts with a mean of 16 or more are refused; an empty block, with mean 0 / 0, is not
 
@@ -27,24 +27,12 @@ class ShiftSearch:
     def __init__(self, size: int, groups: GapGroups) -> None:
         """Prepare for gaps below ``size``; under shifts of at least ``count`` - 1 all of them are near."""
         device, digits = groups.counts.device, (size - 1).bit_length()
-        self.count = digits - _SHORT + 1
-        edges = [(1 << length) - 1 for length in range(_SHORT, digits)]
-        self._edges = torch.tensor(edges, dtype=torch.int32, device=device)
-        self._one = torch.full((1,), _ONE, dtype=torch.int64, device=device)
-        self._vacant = -_ONE * groups.vacant
+        self.count = digits - SHORT + 1
         shifts = torch.arange(digits + 1, dtype=torch.int32, device=device)[:, None]
         nats = shifts.double() * NATS + _ESCAPE_NATS
         self._shifts = shifts[: self.count], nats[: self.count]
         self._more = shifts[self.count :], nats[self.count :]
         self._short = groups.row_ends - 1
-
-    def near(self, gaps: torch.Tensor) -> torch.Tensor:
-        """Return count and sum of the gaps of each group that are near under each shift; int64 (shifts, groups)."""
-        lengths = torch.bucketize(gaps, self._edges)  # 0 for up to 7 digits
-        table = torch.zeros((self.count, gaps.shape[0]), dtype=torch.int64, device=gaps.device)
-        table[0].copy_(self._vacant)
-        table.t().scatter_add_(1, lengths, gaps + self._one)
-        return table.cumsum(0)
 
     def best(self, near: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return nats and shift of each column of ``near``, in which the blocks of the groups come first.

@@ -141,12 +141,12 @@ class RowsInFlight:
         self.updates.copy_(torch.from_numpy(computed))
         known, entries = np.array(sizes, dtype=np.int64), np.array([one.size for one in positions], dtype=np.int64)
         flat = torch.from_numpy(np.concatenate(positions)).to(self.updates.device)
-        return RowMessages(entries, lambda span: known[span], flat)
+        return RowMessages(entries, lambda span: known[span], lambda: flat)
 
     def _float32_top_k(self) -> RowMessages:
         """Select, send and size without waiting for the GPU."""
         chosen = self._select()
-        self._scatter(chosen.flat, chosen.values)
+        self._return_lost(chosen, chosen.values)
         sizer = self.messages.sizer(self.plan.kept, self.size, self.updates.device)
         sizes = sizer.sizes(chosen.positions, chosen.values)
 
@@ -175,17 +175,19 @@ class RowsInFlight:
             sent = SparseUpdate.trusted(self.size, positions[own], seen[own])
             known[row] = compressor.message_bytes(sent, rest[own], order)
         device = self.updates.device
-        self.residuals.view(-1)[chosen.flat] = torch.from_numpy(rest).to(device)
-        self._scatter(chosen.flat, torch.from_numpy(seen).to(device))
+        flat, rounded = chosen.flat(), torch.from_numpy(seen).to(device)
+        self.residuals.view(-1)[flat] = torch.from_numpy(rest).to(device)
+        self.updates.view(-1)[flat] = rounded
+        self._return_lost(chosen, rounded)
         return RowMessages(self.plan.kept, lambda span: known[span], chosen.flat)
 
     def _select(self) -> "_Chosen":
-        """Select the top k of every row; ``residuals`` become update + residual with zeros at the chosen entries."""
+        """Select the top k of every row; ``updates`` become the chosen entries, ``residuals`` all the others."""
         from fewjoules.engine.simulator.cuda.topk import rows_with_nan, select_rows
 
         kept = self.plan.kept
-        positions, values, states = select_rows(self.updates, self.residuals, kept.tolist(), self.residuals)
-        flat = positions + self.messages.row_starts(kept, self.size, self.updates.device)
+        pair = self.updates, self.residuals
+        positions, values, states = select_rows(*pair, kept.tolist(), left=self.residuals, sent=self.updates)
         (host_states,), ready = to_host(states)
 
         def require_numbers() -> None:
@@ -196,18 +198,19 @@ class RowsInFlight:
                     f"training diverged: the update of client {client} in round {self.plan.number} is NaN"
                 )
 
+        def flat() -> torch.Tensor:
+            return positions + self.messages.row_starts(kept, self.size, self.updates.device)
+
         ends = np.cumsum(kept).tolist()
         parts = [slice(end - int(k), end) for end, k in zip(ends, kept, strict=True)]
         return _Chosen(flat, positions, values, parts, require_numbers)
 
-    def _scatter(self, flat: torch.Tensor, values: torch.Tensor) -> None:
-        """Write the sent values into ``updates``, dense; add lost ones back to the residuals."""
-        self.updates.zero_()
-        self.updates.view(-1).scatter_(0, flat, values)
+    def _return_lost(self, chosen: "_Chosen", values: torch.Tensor) -> None:
+        """Add the values of lost messages back to the residuals."""
         if not self.delivered.all() and self.plan.options.error_feedback:
             lost = np.flatnonzero(np.repeat(~self.delivered, self.plan.kept))
             taken_back = torch.from_numpy(lost).to(self.updates.device)
-            self.residuals.view(-1)[flat[taken_back]] += values[taken_back]
+            self.residuals.view(-1)[chosen.flat()[taken_back]] += values[taken_back]
 
     def _take_back(self) -> None:
         """Add lost rows of ``updates`` back to the residuals."""
@@ -244,9 +247,12 @@ def round_values(values: Floats, kind: str, order: ClientOrder) -> tuple[Floats,
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Chosen entries of a chunk, one client after the other; ``require_numbers`` refuses NaN."""
+    """Chosen entries of a chunk, one client after the other; ``require_numbers`` refuses NaN.
 
-    flat: torch.Tensor
+    ``flat`` returns their positions in the flattened rows.
+    """
+
+    flat: Callable[[], torch.Tensor]
     positions: torch.Tensor
     values: torch.Tensor
     parts: list[slice]

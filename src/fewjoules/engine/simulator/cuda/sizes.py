@@ -5,6 +5,7 @@ over many entries are sums of integers, so that the same entries always give the
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,15 +14,17 @@ from fewjoules.codec.positions import BLOCK_BYTES
 from fewjoules.codec.rans import VALUE_BITS, VALUE_SCALE, VALUE_SYMBOLS
 from fewjoules.codec.sizes import ESTIMATE_FROM
 from fewjoules.codec.varint import varint
+from fewjoules.engine.simulator.cuda.entry_sums import EntrySums
 from fewjoules.engine.simulator.cuda.gap_blocks import BLOCK_NATS, NATS, BlockTree
 from fewjoules.engine.simulator.cuda.gap_groups import GapGroups, sums_between
-from fewjoules.engine.simulator.cuda.gap_laws import COST_BITS, ESCAPE, SIZE_LIMIT, ShiftSearch, means, symbol_costs
+from fewjoules.engine.simulator.cuda.gap_laws import COST_BITS, SIZE_LIMIT, ShiftSearch, means, symbol_costs
 from fewjoules.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from fewjoules.engine.simulator.cuda.fused_sums import FusedSums
 
 _FRAME_BYTES = 8  # magic, version, flags and checksum
 _STATE_BITS = 31
-_EXPONENTS = 2 * VALUE_SYMBOLS  # with either sign
-_COPIES = 1024  # tables of exponents, shared by all rows, to spread atomic additions
 
 
 def sizable(size: int, count: int) -> bool:
@@ -42,46 +45,35 @@ class MessageSizer:
         self._bitmap_bytes = (size + 7) // 8
         fixed = [_fixed_bytes(size, count) + kind.side_bytes(count) + kind.plain_bytes * count for count in counts]
         self._fixed_bytes = torch.tensor(fixed, device=device)
-        self._one = torch.ones(1, dtype=torch.int32, device=device)
-        self._copies = max(8, _COPIES // groups.rows)
-        self._tables = self._tables_of_entries()
+        self._sums = _entry_sums(groups, self._shifts.count)
 
     def __call__(self, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Return the bytes of each message of float32 values, int64 (rows,); positions (int64) increase in each row."""
-        return self.with_symbols(positions, self.exponent_counts(values))
+        return self.with_symbols(positions, self._sums.exponents(values))
 
     def with_symbols(self, positions: torch.Tensor, symbol_counts: torch.Tensor) -> torch.Tensor:
         """Return the bytes of each message of any kind of values, from the counts (rows, 256) of modelled bytes."""
         coded = coded_bytes(symbol_counts, self._groups.counts)
         return self._fixed_bytes + self.position_bytes(positions) + coded
 
-    def exponent_counts(self, values: torch.Tensor) -> torch.Tensor:
-        """Count the float32 values of each row by exponent; int64 (rows, 256)."""
-        places = (values.view(torch.int32) >> 23) + self._tables
-        rows = self._groups.rows
-        counts = torch.zeros(rows * self._copies * _EXPONENTS, dtype=torch.int32, device=values.device)
-        counts.scatter_add_(0, places, self._one.expand(places.shape))
-        return counts.view(rows, -1, VALUE_SYMBOLS).sum(dim=1)
-
     def position_bytes(self, positions: torch.Tensor) -> torch.Tensor:
         """Return the bytes of the positions of each row, as gaps in blocks or as a bitmap; int64 (rows,)."""
         groups = self._groups
-        gaps = groups.gaps(positions)
-        firsts, ends, shifts = self._blocks(gaps, groups.bounds(positions))
-        symbols = (gaps >> shifts.int()[:, None]).clamp_(max=ESCAPE)
-        costs = self._symbol_costs(symbols, firsts, ends) + (groups.members * shifts << COST_BITS)
+        gaps, near = self._sums.gaps(positions)
+        firsts, ends, shifts = self._blocks(near, groups.bounds(positions))
+        laws = means(*sums_between(self._sums.symbols(gaps, shifts), firsts, ends))
+        costs = self._sums.costs(gaps, shifts, laws, self._costs) + (groups.members * shifts << COST_BITS)
         lines = torch.stack([costs, firsts == groups.numbers])
         cost, blocks = sums_between(lines, groups.row_firsts, groups.row_ends)
         stream = (cost + (_STATE_BITS << COST_BITS) >> (COST_BITS + 3)) + 1
         return (BLOCK_BYTES * blocks + _varint_bytes(stream) + stream).clamp_(max=self._bitmap_bytes)
 
-    def _blocks(self, gaps: torch.Tensor, bounds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _blocks(self, near: torch.Tensor, bounds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return first group, end and shift of each group's block; a row is one block where that is smaller."""
         groups = self._groups
         firsts, ends = self._tree.blocks(bounds)
         ranges = torch.cat([firsts, groups.row_firsts]), torch.cat([ends, groups.row_ends])
-        near = sums_between(self._shifts.near(gaps), *ranges)
-        nats, shifts = self._shifts.best(near)
+        nats, shifts = self._shifts.best(sums_between(near, *ranges))
         estimates = ((nats + BLOCK_NATS) * ((1 << COST_BITS) / NATS)).long()
         parted = estimates[: groups.total] * (firsts == groups.numbers)
         whole = estimates[groups.total :] < sums_between(parted[None], groups.row_firsts, groups.row_ends)[0]
@@ -93,20 +85,13 @@ class MessageSizer:
             torch.where(joined, row_shifts, shifts[: groups.total]),
         )
 
-    def _symbol_costs(self, symbols: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-        """Return the cost of the symbols of each group under the law of its block, in 2^-20 bits; int64 (groups,)."""
-        escapes = (symbols == ESCAPE).sum(dim=1)
-        lines = torch.stack([self._groups.members - escapes, symbols.sum(dim=1) - ESCAPE * escapes])
-        laws = (means(*sums_between(lines, firsts, ends)) * (ESCAPE + 1)).int()
-        costs = self._costs.index_select(0, (symbols + laws[:, None]).view(-1)).view(symbols.shape).sum(dim=1)
-        return costs - self._costs.index_select(0, laws) * self._groups.vacant
 
-    def _tables_of_entries(self) -> torch.Tensor:
-        """Return where the table starts in which each entry counts its exponent; negative values count before it."""
-        groups = self._groups
-        rows = torch.repeat_interleave(groups.counts, output_size=groups.entries)
-        copies = torch.arange(groups.entries, device=rows.device) % self._copies
-        return (rows * self._copies + copies) * _EXPONENTS + VALUE_SYMBOLS
+def _entry_sums(groups: GapGroups, shifts: int) -> "EntrySums | FusedSums":
+    if not groups.counts.is_cuda:
+        return EntrySums(groups, shifts)
+    from fewjoules.engine.simulator.cuda.fused_sums import FusedSums
+
+    return FusedSums(groups, shifts)
 
 
 def coded_bytes(symbol_counts: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:

@@ -49,8 +49,11 @@ class _Selection:
         self.output = torch.empty(3 * kept + rows, dtype=torch.int32, device=device)  # split by ``parts``
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def launch(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor) -> None:
+    def launch(
+        self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor, sent: torch.Tensor | None
+    ) -> None:
         """Launch all kernels, in order."""
+        sends, sent = sent is not None, left if sent is None else sent
         guess, base, of_base, threshold, ties = self.small.unbind()
         counts, larger, equal = self.per_tile.unbind()
         first, second = self.bins.unbind()
@@ -69,7 +72,9 @@ class _Selection:
             SAMPLE=SAMPLE,
             num_warps=16,
         )
-        kernels.collect[grid](updates, residuals, left, guess, self.found, counts, *shape, TILE=TILE, num_warps=8)
+        kernels.collect[grid](
+            updates, residuals, left, sent, guess, self.found, counts, *shape, TILE=TILE, SENDS=sends, num_warps=8
+        )
         candidates = (left, self.found, counts)
         kernels.histogram[grid](
             *candidates, guess, first, *shape, SHIFT=BIN_BITS, BEYOND=True, TILE=TILE, num_warps=WARPS, **shared
@@ -83,6 +88,7 @@ class _Selection:
         running = torch.cumsum(self.per_tile[1:], dim=2, dtype=torch.int32)
         kernels.write[grid](
             *candidates,
+            sent,
             threshold,
             ties,
             state,
@@ -93,11 +99,11 @@ class _Selection:
             values,
             *shape,
             TILE=TILE,
+            SENDS=sends,
             num_warps=WARPS,
         )
-        kernels.search[rows](
-            left, self.wanted, state, self.starts, positions, values, self.size, TILE=TILE, num_warps=16
-        )
+        results = (state, self.starts, positions, values)
+        kernels.search[rows](left, sent, self.wanted, *results, self.size, TILE=TILE, SENDS=sends, num_warps=16)
 
     def parts(self, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Split the output into positions (two words each), values and the states of the rows."""
@@ -105,14 +111,21 @@ class _Selection:
         positions, values, state = output.split([2 * kept, kept, self.rows])
         return positions.view(torch.int64), values.view(torch.float32), state
 
-    def run(self, updates: torch.Tensor, residuals: torch.Tensor, left: torch.Tensor, record: bool) -> None:
+    def run(
+        self,
+        updates: torch.Tensor,
+        residuals: torch.Tensor,
+        left: torch.Tensor,
+        sent: torch.Tensor | None,
+        record: bool,
+    ) -> None:
         """Run the selection, by the graph once it is recorded."""
         if self.graph is None and record:
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # other threads may wait for events
-                self.launch(updates, residuals, left)
+                self.launch(updates, residuals, left, sent)
         if self.graph is None:
-            self.launch(updates, residuals, left)
+            self.launch(updates, residuals, left, sent)
         else:
             self.graph.replay()
 
@@ -127,17 +140,23 @@ def forget_selections() -> None:
 
 
 def select_rows(
-    updates: torch.Tensor, residuals: torch.Tensor, counts: list[int], left: torch.Tensor
+    updates: torch.Tensor,
+    residuals: torch.Tensor,
+    counts: list[int],
+    left: torch.Tensor,
+    sent: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return positions and values of the counts[r] largest entries of each row r; ``left`` gets the new residuals.
 
-    All tensors are contiguous float32 (rows, size) on one GPU; ``left`` may be ``residuals``. From the second call with
-    tensors at the same addresses on, the kernels run as one recorded graph. Nothing waits for the GPU: pass the third
-    returned tensor to ``rows_with_nan`` later to find rows with NaN.
+    ``sent`` gets the chosen entries, with zeros elsewhere. All tensors are contiguous float32 (rows, size) on one GPU;
+    ``left`` may be ``residuals``, and ``sent`` may be ``updates``. From the second call with tensors at the same
+    addresses on, the kernels run as one recorded graph. Nothing waits for the GPU: pass the third returned tensor to
+    ``rows_with_nan`` later to find rows with NaN.
     """
     size = updates.shape[1]
-    tensors = (updates, residuals, left)
-    key = (size, tuple(counts), updates.device, *(tensor.data_ptr() for tensor in tensors))
+    tensors = (updates, residuals, left, sent)
+    addresses = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
+    key = (size, tuple(counts), updates.device, *addresses)
     selection = _selections.pop(key, None)
     seen = selection is not None
     selection = selection or _Selection(size, tuple(counts), updates.device)

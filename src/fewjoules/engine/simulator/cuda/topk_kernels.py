@@ -26,14 +26,16 @@ def guess_threshold(update, residual, ranks, guess, size, stride, taken, SAMPLE:
 
 
 @triton.jit
-def collect(update, residual, left, guess, found, counts, size, tiles, TILE: tl.constexpr):
-    """Compute left = update + residual and pack the candidates of each tile to the front of its slots."""
+def collect(update, residual, left, sent, guess, found, counts, size, tiles, TILE: tl.constexpr, SENDS: tl.constexpr):
+    """Compute left = update + residual, clear ``sent``, and pack each tile's candidates to the front of its slots."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     index = tile * TILE + tl.arange(0, TILE)
     inside = index < size
     at = row * size + index
     total = tl.load(update + at, mask=inside, other=0.0) + tl.load(residual + at, mask=inside, other=0.0)
     tl.store(left + at, total, mask=inside)
+    if SENDS:
+        tl.store(sent + at, 0.0, mask=inside)
     magnitude = total.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     hit = inside & (magnitude >= tl.load(guess + row))
     rank = tl.cumsum(hit.to(tl.int32), 0)
@@ -130,6 +132,7 @@ def write(
     left,
     found,
     counts,
+    sent,
     threshold,
     wanted,
     state,
@@ -141,6 +144,7 @@ def write(
     size,
     tiles,
     TILE: tl.constexpr,
+    SENDS: tl.constexpr,
 ):
     """Write kept entries in order; ``larger`` and ``equal`` hold running sums over the tiles of a row."""
     row, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
@@ -162,12 +166,14 @@ def write(
         tl.store(positions + rank, index.to(tl.int64), mask=kept)
         tl.store(values + rank, total, mask=kept)
         tl.store(left + row * size + index, 0.0, mask=kept)
+        if SENDS:
+            tl.store(sent + row * size + index, total, mask=kept)
         above += tl.sum(is_above.to(tl.int32), 0)
         same += tl.sum(is_same.to(tl.int32), 0)
 
 
 @triton.jit
-def search(left, wanted, state, starts, positions, values, size, TILE: tl.constexpr):
+def search(left, sent, wanted, state, starts, positions, values, size, TILE: tl.constexpr, SENDS: tl.constexpr):
     """Search a row that its sample misled: find the k-th magnitude bit by bit, then write the kept entries."""
     row = tl.program_id(0).to(tl.int64)
     if tl.load(state + row) == DECEIVED:
@@ -194,6 +200,8 @@ def search(left, wanted, state, starts, positions, values, size, TILE: tl.conste
             tl.store(positions + at, (first + entry).to(tl.int64), mask=kept)
             tl.store(values + at, total, mask=kept)
             tl.store(entries + first + entry, 0.0, mask=kept)
+            if SENDS:
+                tl.store(sent + row * size + first + entry, total, mask=kept)
             became = tl.where(tl.max((kept & (magnitude > INFINITY)).to(tl.int32), 0) > 0, HAS_NAN, became)
             rank += tl.sum(kept.to(tl.int32), 0)
             same += tl.sum(is_same.to(tl.int32), 0)
