@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -542,6 +543,29 @@ def test_calibrate_rounds_recovers_both_models_from_runs_that_follow_them(tmp_pa
     power_law = run("calibrate", "rounds", path, "--kind", "power-law")
     expected = {"tau": 150.0, "c": 4e-3 / 150.0, "a": 2.0, "q": 2.0}
     assert {key: printed_number(power_law, key) for key in expected} == pytest.approx(expected, rel=1e-2)
+
+
+POOR_PILOTS = "sparsity,local_steps,rounds\n1,1,1020\n10,1,1086\n100,1,1310\n500,1,1800\n1000,1,2241\n5,2,527\n"
+
+
+def test_calibrate_rounds_says_first_which_constant_is_not_identified_and_which_run_to_add(tmp_path):
+    path = write(tmp_path, POOR_PILOTS, "pilot.csv")
+    first, *table = run("calibrate", "rounds", path).splitlines()
+    assert first == "# a is not identified by these runs (interval -1.15 to 1.1); add a run at H = 20, sparsity 1000"
+    assert tomllib.loads("\n".join(table))["rounds"]["kind"] == "power-law"
+    limited = run("calibrate", "rounds", path, "--max-local-steps", "8", "--max-sparsity", "300")
+    assert limited.splitlines()[0].endswith("add a run at H = 8, sparsity 300")
+
+
+@pytest.mark.parametrize("option", ["--max-local-steps", "--max-sparsity"])
+def test_calibrate_rounds_refuses_limits_below_one(tmp_path, option):
+    result = CliRunner().invoke(app, ["calibrate", "rounds", str(write(tmp_path, POOR_PILOTS)), option, "0"])
+    assert result.exit_code == 2
+    assert f"error: {option} must be" in result.stderr
+
+
+def test_calibrate_rounds_gives_no_advice_where_the_runs_identify_the_law():
+    assert "not identified" not in run("calibrate", "rounds", Path(__file__).parents[1] / "examples" / "pilot-runs.csv")
 
 
 def printed_number(text: str, key: str) -> float:

@@ -27,11 +27,13 @@ def gpu_fit_report(fit: GpuFit, measurements: dict[str, FloatArray]) -> str:
 
 
 def rounds_fit_report(kind: str, fit: RoundsFit[PaperRounds] | RoundsFit[PowerLawRounds], runs: PilotRuns) -> str:
-    """Return a [rounds] table with 95 % intervals, and the residual of each run."""
+    """Return a [rounds] table with 95 % intervals, residuals, and advice if a constant is not identified."""
     lines = [
         f"# fitted to {runs.rounds.size} pilot runs; rms residual {fit.rms_log_residual:.2%} of the rounds",
         "# sparsity  local_steps     rounds  residual",
     ]
+    if fit.advice is not None:
+        lines.insert(0, f"# {fit.advice}")
     columns = zip(runs.sparsity, runs.local_steps, runs.rounds, fit.log_residuals, strict=True)
     lines += [f"# {d:8.6g}  {h:11g}  {k:9.6g}  {r:+8.1%}" for d, h, k, r in columns]
     lines += ["[rounds]", f'kind = "{kind}"']
