@@ -1,5 +1,6 @@
 """What the command line promises when the input is good: JSON of a fixed shape, a table, plots, help."""
 
+import itertools
 import json
 import math
 import re
@@ -420,6 +421,67 @@ def test_the_table_holds_no_colour_codes_when_it_is_not_a_terminal(scenario):
     assert "\x1b" not in done.stdout
 
 
+INTERVALS = "beta = 100.0\nintervals = {alpha = [5e-5, 2e-4], beta = [80.0, 120.0]}"
+
+
+def last_sentence(*arguments: str | Path) -> str:
+    return " ".join(run("plan", *arguments).split("\n\n")[-1].split())
+
+
+def test_the_plan_says_what_is_at_its_limit(tmp_path):
+    text = last_sentence(
+        write(tmp_path, edited(("max = 8", "max = 3"), ("max = 100.0", "max = 5.0"))), "--scheme", "all"
+    )
+    assert "flexible, unified, fedavg: H = 3 is at its upper limit." in text
+    assert "flexible, unified, synchronous: all 4 devices are at max sparsity 5." in text
+
+
+def test_without_intervals_the_joules_are_as_good_as_the_constants(scenario):
+    assert last_sentence(scenario).endswith(
+        "The joules are as good as the constants of the rounds law, which have no intervals here."
+    )
+
+
+def test_with_intervals_the_plan_shows_a_band_of_joules_and_what_would_win(tmp_path):
+    path = write(tmp_path, edited(("beta = 100.0", INTERVALS)))
+    (plan,) = plans(path)
+    found = re.search(
+        r"flexible costs (\S+) to (\S+) J; somewhere in them other plans cost less: (.*)", last_sentence(path)
+    )
+    assert found is not None
+    # K is linear in alpha and beta, so the ends are those of the formula
+    delta, H = np.array(plan["sparsity"]), plan["local_steps"]
+    for text, alpha, beta in ((found[1], 5e-5, 80.0), (found[2], 2e-4, 120.0)):
+        rounds = alpha * H * np.sum(delta**2) + beta / (2 * H)
+        assert float(text) == pytest.approx(plan["energy_joules"] * rounds / plan["rounds"], rel=1e-3)
+    assert re.fullmatch(r"the best plan there \(H = \d+, sparsity .*\) by up to [\d.]+ %\.", found[3])
+
+
+def test_intervals_change_no_plan(tmp_path, scenario):
+    assert plans(write(tmp_path, edited(("beta = 100.0", INTERVALS)), "with.toml")) == plans(scenario)
+
+
+def test_a_law_that_is_not_identified_gets_no_band(tmp_path):
+    intervals = "beta = 100.0\nintervals = {alpha = [1e-6, 1e-2], beta = [80.0, 120.0]}\ncorrelations = [-0.5]"
+    assert last_sentence(write(tmp_path, edited(("beta = 100.0", intervals)))).endswith(
+        "The joules may be far off: of the rounds law alpha is not identified (interval 1e-06 to 0.01)."
+    )
+
+
+@pytest.mark.parametrize("scheme", ["flexible", "all"])
+def test_plans_of_benders_stand_beside_the_optimum(tmp_path, scheme):
+    path = write(tmp_path, edited(("beta = 100.0", "beta = 3000.0"), ("max = 8", "max = 50")))
+    (optimum,), (benders,) = plans(path), plans(path, "--solver", "benders")
+    ratio = benders["energy_joules"] / optimum["energy_joules"]
+    assert ratio > 1.0005, "the paper's algorithm misses the optimum here"
+    text = run("plan", path, "--solver", "benders", "--scheme", scheme)
+    (flexible,) = re.findall(r"(?m)^flexible +\d.* (\S+)$", text)
+    (best,) = re.findall(r"(?m)^optimum +(\d+) .* (\S+)$", text)
+    assert "x optimum" in text
+    assert float(flexible) == pytest.approx(ratio, abs=6e-4)
+    assert best == (str(optimum["local_steps"]), "1.000")
+
+
 # --- Plots
 
 
@@ -555,6 +617,26 @@ def test_calibrate_rounds_says_first_which_constant_is_not_identified_and_which_
     assert tomllib.loads("\n".join(table))["rounds"]["kind"] == "power-law"
     limited = run("calibrate", "rounds", path, "--max-local-steps", "8", "--max-sparsity", "300")
     assert limited.splitlines()[0].endswith("add a run at H = 8, sparsity 300")
+
+
+@pytest.mark.parametrize("kind", ["power-law", "paper"])
+def test_what_calibrate_rounds_prints_is_a_table_that_plan_reads(tmp_path, kind):
+    pilots = Path(__file__).parents[1] / "examples" / "pilot-runs-digits.csv"
+    table = run("calibrate", "rounds", pilots, "--kind", kind)
+    text = SCENARIO.replace('[rounds]\nkind = "paper"\nalpha = 1e-4\nbeta = 100.0\n', table)
+    chosen = fj.Scenario.from_toml(write(tmp_path, text))
+    assert chosen.rounds_intervals is not None
+    assert len(chosen.rounds_intervals.intervals) == (4 if kind == "power-law" else 2)
+    assert chosen.rounds_intervals.correlations is not None
+    assert "Within the intervals" in run("plan", tmp_path / "scenario.toml")
+
+
+def test_even_a_poor_fit_prints_a_table_that_plan_reads(tmp_path):
+    rounds = [2089, 2147, 2173, 996, 1083, 1110]  # the intervals of tau and c reach from 0 to infinity
+    rows = [f"{d},{h},{k}" for (h, d), k in zip(itertools.product([1, 2], [1, 10, 50]), rounds, strict=True)]
+    table = run("calibrate", "rounds", write(tmp_path, "\n".join(["sparsity,local_steps,rounds", *rows]), "p.csv"))
+    text = SCENARIO.replace('[rounds]\nkind = "paper"\nalpha = 1e-4\nbeta = 100.0\n', table)
+    assert "The joules may be far off" in run("plan", write(tmp_path, text))
 
 
 @pytest.mark.parametrize("option", ["--max-local-steps", "--max-sparsity"])

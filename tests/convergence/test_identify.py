@@ -60,6 +60,7 @@ def test_a_sentence_names_the_constant_its_interval_and_the_run():
         model=PowerLawRounds(tau=1.0, c=1.0, a=4.71, q=1.0),
         intervals={"tau": (0.9, 1.1), "c": (0.5, 2.0), "a": (-1.1, 10.5), "q": (0.8, 1.2)},
         log_residuals=np.zeros(6),
+        correlations=(0.0,) * 6,
         next_run=NextRun(20, 100.0),
     )
     assert fit.advice == (

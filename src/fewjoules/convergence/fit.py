@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
-from fewjoules.convergence.identify import Candidates, Interval, NextRun, unidentified
+from fewjoules.convergence.identify import Candidates, NextRun, not_identified, unidentified
+from fewjoules.convergence.intervals import Interval
 from fewjoules.convergence.rounds import MAX_EXPONENT, PaperRounds, PowerLawRounds
 from fewjoules.errors import InvalidInputError, require_array, require_integer
 from fewjoules.measurements import read_columns
@@ -28,13 +29,15 @@ Model = TypeVar("Model", PaperRounds, PowerLawRounds)
 class RoundsFit(Generic[Model]):
     """A fitted model; ``log_residuals`` are ln(measured / model), ``intervals`` hold 95 % confidence.
 
-    ``next_run`` is the run to add where a constant is not identified, and None where all are.
+    ``correlations`` are as in ``LawIntervals``. ``next_run`` is the run to add where a constant is not identified, and
+    None where all are.
     """
 
     model: Model
     intervals: dict[str, Interval]
     log_residuals: FloatArray
-    next_run: NextRun | None = None
+    correlations: tuple[float, ...]
+    next_run: NextRun | None
 
     @property
     def rms_log_residual(self) -> float:
@@ -51,17 +54,10 @@ class RoundsFit(Generic[Model]):
         """Say which constants are not identified and which run to add; None if all are identified."""
         if self.next_run is None:
             return None
-        names = self.unidentified
-        intervals = [f"{low:.3g} to {high:.3g}" for low, high in (self.intervals[name] for name in names)]
-        verb, noun = ("is", "interval") if len(names) == 1 else ("are", "intervals")
         return (
-            f"{_listed(names)} {verb} not identified by these runs ({noun} {_listed(intervals)}); "
+            f"{not_identified(self.intervals, by=' by these runs')}; "
             f"add a run at H = {self.next_run.local_steps}, sparsity {self.next_run.sparsity:g}"
         )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +138,7 @@ def fit_paper_rounds(
         model=PaperRounds(alpha=float(np.exp(refined.theta[0])), beta=float(np.exp(refined.theta[1]))),
         intervals=intervals,
         log_residuals=np.log(runs.rounds) - log_rounds(refined.theta),
+        correlations=refined.correlations,
         next_run=_next_run(refined, intervals, gradients, candidates),
     )
 
@@ -180,6 +177,7 @@ def fit_power_law_rounds(runs: PilotRuns, *, candidates: Candidates = USUAL_CAND
         ),
         intervals=intervals,
         log_residuals=np.log(runs.rounds) - log_rounds(theta),
+        correlations=refined.correlations,
         next_run=next_run,
     )
 
@@ -239,6 +237,13 @@ class _Refined:
     theta: FloatArray
     error: FloatArray
     scatter: FloatArray
+
+    @property
+    def correlations(self) -> tuple[float, ...]:
+        """The upper triangle of the correlations of the parameters, row by row."""
+        deviations = np.sqrt(np.diag(self.scatter))
+        matrix = np.clip(self.scatter / np.outer(deviations, deviations), -1.0, 1.0)
+        return tuple(matrix[np.triu_indices_from(matrix, 1)].tolist())
 
     def intervals(self, constants: Mapping[str, Callable[[FloatArray], FloatArray]]) -> dict[str, Interval]:
         """Return the interval of each constant; ``constants`` says how it follows from its parameter."""

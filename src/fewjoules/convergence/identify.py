@@ -5,17 +5,17 @@ width makes of a decade of H or of sparsity. A constant that is open by more tha
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fewjoules.arrays import FloatArray
+from fewjoules.convergence.intervals import Interval
 from fewjoules.errors import require_integer, require_number
 
 EXPONENTS = ("a", "q")
 MAX_OPEN_DECADES = 1.0
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,18 @@ def unidentified(intervals: Mapping[str, Interval]) -> tuple[str, ...]:
     decades = {name: open_decades(name, interval) for name, interval in intervals.items()}
     poor = [name for name, width in decades.items() if not width <= MAX_OPEN_DECADES]
     return tuple(sorted(poor, key=lambda name: -decades[name]))
+
+
+def not_identified(intervals: Mapping[str, Interval], by: str = "") -> str:
+    """Name the constants that are not identified, with their intervals."""
+    names = unidentified(intervals)
+    ends = [f"{low:.3g} to {high:.3g}" for low, high in (intervals[name] for name in names)]
+    verb, noun = ("is", "interval") if len(names) == 1 else ("are", "intervals")
+    return f"{_listed(names)} {verb} not identified{by} ({noun} {_listed(ends)})"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _series(largest: float) -> FloatArray:

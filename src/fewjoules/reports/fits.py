@@ -6,6 +6,7 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.convergence.fit import PilotRuns, RoundsFit
+from fewjoules.convergence.intervals import within_range
 from fewjoules.convergence.rounds import PaperRounds, PowerLawRounds
 from fewjoules.physics.gpu import GpuFit
 
@@ -37,9 +38,11 @@ def rounds_fit_report(kind: str, fit: RoundsFit[PaperRounds] | RoundsFit[PowerLa
     columns = zip(runs.sparsity, runs.local_steps, runs.rounds, fit.log_residuals, strict=True)
     lines += [f"# {d:8.6g}  {h:11g}  {k:9.6g}  {r:+8.1%}" for d, h, k, r in columns]
     lines += ["[rounds]", f'kind = "{kind}"']
-    for name, value in asdict(fit.model).items():
-        low, high = fit.intervals[name]
-        lines.append(f"{name} = {value:.6g}  # 95 % interval {low:.4g} to {high:.4g}")
+    lines += [f"{name} = {value:.6g}" for name, value in asdict(fit.model).items()]
+    ends = {name: within_range(name, interval) for name, interval in fit.intervals.items()}
+    pairs = ", ".join(f"{name} = [{low:.6g}, {high:.6g}]" for name, (low, high) in ends.items())
+    lines.append(f"intervals = {{{pairs}}}  # 95 %")
+    lines.append(f"correlations = [{', '.join(f'{value:.7f}' for value in fit.correlations)}]")
     return "\n".join(lines)
 
 
