@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "pdf", "svg")
+LOG_SPAN = 20  # a wider range of H is drawn on a logarithmic axis
+MAX_STEP_TICKS = 9
 # Okabe and Ito's palette, safe for colour-blind readers
 COLOURS = {
     "flexible": "#0072B2",
@@ -74,9 +76,10 @@ def plot_energy_by_local_steps(problem: ControlProblem, plans: Sequence[Plan], p
                 label=f"{name}, best sparsity at each H",
             )
         low, high = _energy_range(curves)
+        marked = [plan.local_steps for plan in plans if low <= plan.energy_joules <= high]
         for plan in reversed(plans):
             _mark(axes, plan, low <= plan.energy_joules <= high)
-        _frame(axes, problem.step_choices, low, high)
+        _frame(axes, np.union1d(problem.step_choices, marked).astype(np.int64), low, high)
         _save(figure, file)
 
 
@@ -112,12 +115,29 @@ def _mark(axes: "Axes", plan: Plan, on_scale: bool) -> None:
     )
 
 
+def step_ticks(steps: IntArray) -> list[int]:
+    """Return ticks at whole numbers: the least H and round ones up to the largest, few enough to read."""
+    least, most = int(steps[0]), int(steps[-1])
+    series = [lead * 10**power for power in range(len(str(most))) for lead in (1, 2, 5)]
+    if most > LOG_SPAN * least:
+        leads = series if most < 1000 * least else series[::3]
+        return [least, *(tick for tick in leads if 1.5 * least < tick <= most)]
+    step = next(step for step in series if most - least <= MAX_STEP_TICKS * step)
+    return [least, *(tick for tick in range(step, most + 1, step) if tick > least + step // 2)]
+
+
 def _frame(axes: "Axes", steps: IntArray, low: float, high: float) -> None:
+    from matplotlib.ticker import NullLocator
+
     axes.set_xlabel("local steps H between synchronisations")
     axes.set_ylabel("energy of the whole training (J)")
-    if steps[-1] > 20 * steps[0]:
+    if steps[-1] > LOG_SPAN * steps[0]:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
+    elif steps.size == 1:
+        axes.set_xlim(steps[0] - 1.0, steps[0] + 1.0)
+    ticks = step_ticks(steps)
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
     if low > 0.0 and high > 10.0 * low:
         axes.set_yscale("log")
     axes.set_ylim(low if low > 0.0 else 0.0, high)
