@@ -1,11 +1,14 @@
-"""The ridge: ticks of H stand at whole numbers that can be read."""
+"""The ridge: ticks of H stand at whole numbers that can be read, and the figure has a description."""
+
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fewjoules.reports.plots import step_ticks
+import fewjoules as fj
+from fewjoules.reports.plots import plot_energy_by_local_steps, step_ticks
 
 
 @pytest.mark.parametrize(
@@ -31,3 +34,14 @@ def test_ticks_are_whole_numbers_in_order_from_the_least_h(steps):
     assert ticks[0] == steps[0]
     assert ticks[-1] <= steps[-1]
     assert len(ticks) <= 12
+
+
+def test_the_figure_has_whole_ticks_and_words(tmp_path):
+    problem = fj.Scenario.embedded().problem()
+    plan = fj.solve(problem)
+    plot_energy_by_local_steps(problem, [plan], tmp_path / "ridge.svg")
+    root = ElementTree.parse(tmp_path / "ridge.svg").getroot()
+    assert root.get("role") == "img"
+    assert f"flexible plan, H = {plan.local_steps}, {plan.energy_joules:.4g} J" in root.get("aria-label", "")
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:5] == ["1", "5", "10", "15", "20"]

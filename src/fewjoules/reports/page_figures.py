@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.reports import curves, page_words
+from fewjoules.reports import curves, figure_words
 from fewjoules.reports.comparison import common_target, percent
 from fewjoules.reports.curves import Curve, Look
 from fewjoules.runs.results import KINDS, RunResults
@@ -35,7 +35,7 @@ class Section:
     caption: str
     panels: tuple[Json, ...] = ()
     words: tuple[str, ...] = ()
-    numbers: page_words.Numbers | None = None
+    numbers: figure_words.Numbers | None = None
 
 
 def sections(runs: Sequence[RunResults]) -> list[Section]:
@@ -57,7 +57,7 @@ def _accuracy(runs: Sequence[RunResults]) -> Section:
     if target is not None:
         layout["shapes"] = [_line_at(100.0 * target)]
         caption = f"Dotted: the target of {percent(target)}. {caption}"
-    words = page_words.curves_in_words("test accuracy by round", drawn, "round")
+    words = figure_words.accuracy_in_words(drawn)
     return Section(title, caption, (_lines(drawn, layout, "round %{x:,}: %{y:.2f} %"),), (words,))
 
 
@@ -74,7 +74,7 @@ def _error(runs: Sequence[RunResults]) -> Section:
     caption = "Further left is cheaper, further down is better."
     if any(np.any(run.metrics["test_accuracy"] >= 1.0) for run in runs):
         caption += " An error of 0 is drawn at half the least other error."
-    words = page_words.curves_in_words("test error by energy", drawn, "J")
+    words = figure_words.error_in_words(drawn)
     return Section(title, caption, (_lines(drawn, layout, "%{x:.4g} J: error %{y:.3g} %"),), (words,))
 
 
@@ -90,8 +90,8 @@ def _joules(runs: Sequence[RunResults]) -> Section:
     if len(drawn) > 1:
         caption += " Each panel has its own scale."
     panels = tuple(_bars(bars, titled=len(drawn) > 1) for bars in drawn)
-    words = tuple(page_words.bars_in_words(bars) for bars in drawn)
-    return Section(title, caption, panels, words, page_words.joules_table(drawn))
+    words = tuple(figure_words.bars_in_words(bars) for bars in drawn)
+    return Section(title, caption, panels, words, figure_words.joules_table(drawn))
 
 
 def _bars(bars: curves.DeviceBars, *, titled: bool) -> Json:
@@ -136,8 +136,8 @@ def _sparsity(runs: Sequence[RunResults]) -> Section:
     layout = _layout(x_axis, _log_axis("sparsity", _all(drawn, "y")), names)
     layout["showlegend"] = len(drawn) > 1
     caption = "At sparsity 100 a device sends one entry in 100."
-    words = (page_words.sparsity_in_words(drawn),)
-    numbers = page_words.sparsity_table(names, drawn)
+    words = (figure_words.sparsity_in_words(drawn),)
+    numbers = figure_words.sparsity_table(names, drawn)
     return Section("Sparsity by device", caption, ({"data": data, "layout": layout},), words, numbers)
 
 
@@ -158,8 +158,8 @@ def _forecast(runs: Sequence[RunResults]) -> Section:
     caption = "Open: the plan's prediction. Filled: the run."
     if any(not row.reached for rows in found.values() for row in rows):
         caption += " A triangle: the run stopped before it met the target."
-    words = tuple(page_words.forecasts_in_words(kind, rows) for kind, rows in found.items())
-    return Section(title, caption, tuple(panels), words, page_words.forecast_table(found))
+    words = tuple(figure_words.forecasts_in_words(kind, rows) for kind, rows in found.items())
+    return Section(title, caption, tuple(panels), words, figure_words.forecast_table(found))
 
 
 def _why_not_compared(runs: Sequence[RunResults]) -> str:

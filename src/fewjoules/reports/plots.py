@@ -1,17 +1,20 @@
 """Figures of plans. Matplotlib is imported where it is used, because it is slow to load."""
 
-import os
+import html
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.errors import InvalidInputError
+from fewjoules.files import whole_file
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.solve import energy_by_local_steps
+from fewjoules.reports.numbers import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,7 +83,7 @@ def plot_energy_by_local_steps(problem: ControlProblem, plans: Sequence[Plan], p
         for plan in reversed(plans):
             _mark(axes, plan, low <= plan.energy_joules <= high)
         _frame(axes, np.union1d(problem.step_choices, marked).astype(np.int64), low, high)
-        _save(figure, file)
+        _save(figure, file, _words(plans))
 
 
 def _curves(problem: ControlProblem, plans: Sequence[Plan]) -> dict[str, FloatArray]:
@@ -144,12 +147,26 @@ def _frame(axes: "Axes", steps: IntArray, low: float, high: float) -> None:
     axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
-def _save(figure: "Figure", file: Path) -> None:
-    partial = file.with_name(f".{file.stem}.partial{file.suffix}")
+def _words(plans: Sequence[Plan]) -> str:
+    marked = "; ".join(f"{plan.scheme} plan, H = {plan.local_steps}, {number(plan.energy_joules)} J" for plan in plans)
+    return f"Line chart of the energy of the whole training by local steps H: {marked}."
+
+
+def save_with_words(figure: "Figure", stream: BinaryIO, file_format: str, words: str, dpi: int) -> None:
+    """Write a figure with a description for readers who cannot see it, and without a date."""
+    metadata = {"png": {"Description": words}, "pdf": {"Subject": words, "CreationDate": None}, "svg": {"Date": None}}
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=file_format, dpi=dpi, metadata=metadata[file_format])
+    data = drawn.getvalue()
+    if file_format == "svg":
+        label = f'<svg role="img" aria-label="{html.escape(words)}" '
+        data = data.replace(b"<svg ", label.encode("utf-8", "replace"), 1)
+    stream.write(data)
+
+
+def _save(figure: "Figure", file: Path, words: str) -> None:
     try:
-        figure.savefig(partial, dpi=200)
-        os.replace(partial, file)
+        with whole_file(file) as stream:
+            save_with_words(figure, stream, file.suffix.lower().lstrip("."), words, dpi=200)
     except OSError as error:
         raise InvalidInputError(f"{file}: cannot be written ({error.strerror or error})") from error
-    finally:
-        partial.unlink(missing_ok=True)

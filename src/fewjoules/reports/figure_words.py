@@ -1,4 +1,4 @@
-"""The figures of the page in words and as tables, for readers who cannot see them."""
+"""The figures of runs in words and as tables, for readers who cannot see them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,17 @@ class Numbers:
     rows: tuple[tuple[str, ...], ...]
 
 
-def curves_in_words(title: str, drawn: Sequence[Curve], x_unit: str) -> str:
-    """Tell where each curve begins and ends, in percent."""
+def accuracy_in_words(drawn: Sequence[Curve]) -> str:
+    """Tell where the accuracy of each run begins and ends."""
+    return _curves_in_words("test accuracy by round", drawn, "round")
+
+
+def error_in_words(drawn: Sequence[Curve]) -> str:
+    """Tell where the error of each run begins and ends."""
+    return _curves_in_words("test error by energy", drawn, "J")
+
+
+def _curves_in_words(title: str, drawn: Sequence[Curve], x_unit: str) -> str:
     parts = [
         f"{curve.look.label} from {number(curve.y[0])} % at {_at(curve.x[0], x_unit)} "
         f"to {number(curve.y[-1])} % at {_at(curve.x[-1], x_unit)}"
