@@ -1,10 +1,12 @@
 """What the command line promises when the input is good: JSON of a fixed shape, a table, plots, help."""
 
+import itertools
 import json
 import math
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -419,6 +421,67 @@ def test_the_table_holds_no_colour_codes_when_it_is_not_a_terminal(scenario):
     assert "\x1b" not in done.stdout
 
 
+INTERVALS = "beta = 100.0\nintervals = {alpha = [5e-5, 2e-4], beta = [80.0, 120.0]}"
+
+
+def last_sentence(*arguments: str | Path) -> str:
+    return " ".join(run("plan", *arguments).split("\n\n")[-1].split())
+
+
+def test_the_plan_says_what_is_at_its_limit(tmp_path):
+    text = last_sentence(
+        write(tmp_path, edited(("max = 8", "max = 3"), ("max = 100.0", "max = 5.0"))), "--scheme", "all"
+    )
+    assert "flexible, unified, fedavg: H = 3 is at its upper limit." in text
+    assert "flexible, unified, synchronous: all 4 devices are at max sparsity 5." in text
+
+
+def test_without_intervals_the_joules_are_as_good_as_the_constants(scenario):
+    assert last_sentence(scenario).endswith(
+        "The joules are as good as the constants of the rounds law, which have no intervals here."
+    )
+
+
+def test_with_intervals_the_plan_shows_a_band_of_joules_and_what_would_win(tmp_path):
+    path = write(tmp_path, edited(("beta = 100.0", INTERVALS)))
+    (plan,) = plans(path)
+    found = re.search(
+        r"flexible costs (\S+) to (\S+) J; somewhere in them other plans cost less: (.*)", last_sentence(path)
+    )
+    assert found is not None
+    # K is linear in alpha and beta, so the ends are those of the formula
+    delta, H = np.array(plan["sparsity"]), plan["local_steps"]
+    for text, alpha, beta in ((found[1], 5e-5, 80.0), (found[2], 2e-4, 120.0)):
+        rounds = alpha * H * np.sum(delta**2) + beta / (2 * H)
+        assert float(text) == pytest.approx(plan["energy_joules"] * rounds / plan["rounds"], rel=1e-3)
+    assert re.fullmatch(r"the best plan there \(H = \d+, sparsity .*\) by up to [\d.]+ %\.", found[3])
+
+
+def test_intervals_change_no_plan(tmp_path, scenario):
+    assert plans(write(tmp_path, edited(("beta = 100.0", INTERVALS)), "with.toml")) == plans(scenario)
+
+
+def test_a_law_that_is_not_identified_gets_no_band(tmp_path):
+    intervals = "beta = 100.0\nintervals = {alpha = [1e-6, 1e-2], beta = [80.0, 120.0]}\ncorrelations = [-0.5]"
+    assert last_sentence(write(tmp_path, edited(("beta = 100.0", intervals)))).endswith(
+        "The joules may be far off: of the rounds law alpha is not identified (interval 1e-06 to 0.01)."
+    )
+
+
+@pytest.mark.parametrize("scheme", ["flexible", "all"])
+def test_plans_of_benders_stand_beside_the_optimum(tmp_path, scheme):
+    path = write(tmp_path, edited(("beta = 100.0", "beta = 3000.0"), ("max = 8", "max = 50")))
+    (optimum,), (benders,) = plans(path), plans(path, "--solver", "benders")
+    ratio = benders["energy_joules"] / optimum["energy_joules"]
+    assert ratio > 1.0005, "the paper's algorithm misses the optimum here"
+    text = run("plan", path, "--solver", "benders", "--scheme", scheme)
+    (flexible,) = re.findall(r"(?m)^flexible +\d.* (\S+)$", text)
+    (best,) = re.findall(r"(?m)^optimum +(\d+) .* (\S+)$", text)
+    assert "x optimum" in text
+    assert float(flexible) == pytest.approx(ratio, abs=6e-4)
+    assert best == (str(optimum["local_steps"]), "1.000")
+
+
 # --- Plots
 
 
@@ -542,6 +605,49 @@ def test_calibrate_rounds_recovers_both_models_from_runs_that_follow_them(tmp_pa
     power_law = run("calibrate", "rounds", path, "--kind", "power-law")
     expected = {"tau": 150.0, "c": 4e-3 / 150.0, "a": 2.0, "q": 2.0}
     assert {key: printed_number(power_law, key) for key in expected} == pytest.approx(expected, rel=1e-2)
+
+
+POOR_PILOTS = "sparsity,local_steps,rounds\n1,1,1020\n10,1,1086\n100,1,1310\n500,1,1800\n1000,1,2241\n5,2,527\n"
+
+
+def test_calibrate_rounds_says_first_which_constant_is_not_identified_and_which_run_to_add(tmp_path):
+    path = write(tmp_path, POOR_PILOTS, "pilot.csv")
+    first, *table = run("calibrate", "rounds", path).splitlines()
+    assert first == "# a is not identified by these runs (interval -1.15 to 1.1); add a run at H = 20, sparsity 1000"
+    assert tomllib.loads("\n".join(table))["rounds"]["kind"] == "power-law"
+    limited = run("calibrate", "rounds", path, "--max-local-steps", "8", "--max-sparsity", "300")
+    assert limited.splitlines()[0].endswith("add a run at H = 8, sparsity 300")
+
+
+@pytest.mark.parametrize("kind", ["power-law", "paper"])
+def test_what_calibrate_rounds_prints_is_a_table_that_plan_reads(tmp_path, kind):
+    pilots = Path(__file__).parents[1] / "examples" / "pilot-runs-digits.csv"
+    table = run("calibrate", "rounds", pilots, "--kind", kind)
+    text = SCENARIO.replace('[rounds]\nkind = "paper"\nalpha = 1e-4\nbeta = 100.0\n', table)
+    chosen = fj.Scenario.from_toml(write(tmp_path, text))
+    assert chosen.rounds_intervals is not None
+    assert len(chosen.rounds_intervals.intervals) == (4 if kind == "power-law" else 2)
+    assert chosen.rounds_intervals.correlations is not None
+    assert "Within the intervals" in run("plan", tmp_path / "scenario.toml")
+
+
+def test_even_a_poor_fit_prints_a_table_that_plan_reads(tmp_path):
+    rounds = [2089, 2147, 2173, 996, 1083, 1110]  # the intervals of tau and c reach from 0 to infinity
+    rows = [f"{d},{h},{k}" for (h, d), k in zip(itertools.product([1, 2], [1, 10, 50]), rounds, strict=True)]
+    table = run("calibrate", "rounds", write(tmp_path, "\n".join(["sparsity,local_steps,rounds", *rows]), "p.csv"))
+    text = SCENARIO.replace('[rounds]\nkind = "paper"\nalpha = 1e-4\nbeta = 100.0\n', table)
+    assert "The joules may be far off" in run("plan", write(tmp_path, text))
+
+
+@pytest.mark.parametrize("option", ["--max-local-steps", "--max-sparsity"])
+def test_calibrate_rounds_refuses_limits_below_one(tmp_path, option):
+    result = CliRunner().invoke(app, ["calibrate", "rounds", str(write(tmp_path, POOR_PILOTS)), option, "0"])
+    assert result.exit_code == 2
+    assert f"error: {option} must be" in result.stderr
+
+
+def test_calibrate_rounds_gives_no_advice_where_the_runs_identify_the_law():
+    assert "not identified" not in run("calibrate", "rounds", Path(__file__).parents[1] / "examples" / "pilot-runs.csv")
 
 
 def printed_number(text: str, key: str) -> float:

@@ -83,6 +83,75 @@ def test_every_figure_has_its_place(compared):
     assert len(places) == 1 + 1 + 5 + 1 + 2
 
 
+def test_every_figure_tells_screen_readers_what_it_shows(compared):
+    figures = [attributes for _, attributes in Reader(page(compared, "title")).elements if "data-figure" in attributes]
+    assert all(attributes["role"] == "img" for attributes in figures)
+    words = [attributes["aria-label"] for attributes in figures]
+    assert len(set(words)) == len(words)
+    assert "flexible from 27.4 % at round 2 to 97.6 % at round 38" in words[0]
+    assert "greedy predicted 300, measured at least 250" in words[-2]
+
+
+def test_the_words_about_joules_are_the_sums_of_the_ledger(tmp_path):
+    (run,) = load(make_run(tmp_path / "a", downlink=True))
+    total = sum(run.device_joules.values())
+    (words,) = sections([run])[2].words
+    least, most = int(total.argmin()), int(total.argmax())
+    names = run.summary.device_names
+    assert f": {total[least]:.4g} J ({names[least]}) to {total[most]:.4g} J ({names[most]}); uplink " in words
+
+
+def test_tables_hold_the_numbers_of_the_figures(compared):
+    _, _, joules, sparsity, forecast = (section.numbers for section in sections(compared))
+    runs = {run.summary.scheme: run for run in compared}
+    column = joules.titles.index("unified, uplink J")
+    assert [row[column] for row in joules.rows] == [f"{x:.4g}" for x in runs["unified"].device_joules["uplink"]]
+    column = sparsity.titles.index("flexible")
+    assert [row[column] for row in sparsity.rows] == [f"{x:.4g}" for x in runs["flexible"].summary.sparsity]
+    assert ("flexible", "rounds", "45.6", "38") in forecast.rows
+    text = Reader(page(compared, "")).text
+    assert text.count("The numbers as a table") == 3
+    assert all(row[0] in text for row in joules.rows)
+
+
+def test_many_devices_without_names_have_words_and_no_table(tmp_path):
+    (run,) = load(make_run(tmp_path / "a", devices=100, rounds=10))
+    _, _, joules, sparsity, _ = sections([run])
+    assert joules.numbers is None
+    assert sparsity.numbers is None
+    assert joules.words[0].startswith("Bar chart of the joules of each device, flexible: ")
+
+
+@pytest.mark.parametrize("rounds", [1, 4, 12])
+def test_few_rounds_have_ticks_at_whole_numbers(tmp_path, rounds):
+    runs = load(make_run(tmp_path / "a", rounds=rounds, evaluate_every=1, target=None))
+    axis = sections(runs)[0].panels[0]["layout"]["xaxis"]
+    assert (axis["dtick"], axis["tickformat"]) == (1, ",d")
+
+
+def test_the_first_name_has_room_and_is_not_dropped(tmp_path):
+    """A tilted name reaches to the left of its device; plotly drops names that leave the figure unless told not to."""
+    runs = load(make_run(tmp_path / "a", names=[f"jetson-orin-nano-{i}" for i in range(12)]))
+    for section in sections(runs)[2:4]:
+        layout = section.panels[0]["layout"]
+        assert layout["xaxis"]["ticklabeloverflow"] == "allow"
+        assert layout["xaxis"]["ticktext"][0] == "jetson-orin-nano-0"
+        assert layout["margin"]["l"] >= 4 * len("jetson-orin-nano-0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"target": None}, "this run had no target accuracy"),
+        ({"with_plan": False}, "this run had no plan"),
+    ],
+)
+def test_a_page_says_why_no_prediction_is_compared(tmp_path, changes, reason):
+    section = sections(load(make_run(tmp_path / "a", **changes)))[-1]
+    assert section.panels == ()
+    assert reason in section.caption
+
+
 def coloured(value):
     if isinstance(value, dict):
         return {key: coloured(inner) for key, inner in value.items()}

@@ -1,5 +1,7 @@
 """The figures for papers: all there, one column wide, nothing clipped."""
 
+from xml.etree import ElementTree
+
 import matplotlib as mpl
 import pytest
 from PIL import Image
@@ -47,6 +49,21 @@ def test_five_files_whose_bytes_repeat(tmp_path, kind):
     assert [file.name for file in first] == [f"{name}.{kind}" for name in FIGURES]
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
     assert sorted(tmp_path.joinpath("a").iterdir()) == sorted(first)
+
+
+def test_every_svg_tells_screen_readers_what_it_shows(tmp_path):
+    runs = [RunResults.load(folder) for folder in make_comparison(tmp_path / "runs")]
+    for file in save_plots(runs, tmp_path / "plots", "svg"):
+        root = ElementTree.parse(file).getroot()
+        assert root.get("role") == "img"
+        assert "chart of" in root.get("aria-label", "").lower()
+        assert "greedy" in root.get("aria-label", "")
+
+
+def test_names_with_markup_stay_text_in_a_description(tmp_path):
+    runs = [RunResults.load(make_run(tmp_path / "run", scheme='"><script>&', names=["<b>"] * 12))]
+    labels = [ElementTree.parse(file).getroot().get("aria-label") for file in save_plots(runs, tmp_path / "a", "svg")]
+    assert all('"><script>&' in label for label in labels)
 
 
 def test_a_figure_is_one_column_wide(tmp_path):

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from fewjoules.cli.console import named, plain_errors
-from fewjoules.errors import InvalidInputError, require_integer
+from fewjoules.errors import InvalidInputError, require_integer, require_number
 from fewjoules.physics.fleet import MAX_DEVICES
+from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS
 
 calibrate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Fit the models to measurements.")
 
@@ -40,11 +41,16 @@ def calibrate_rounds(
     measurements: Annotated[str, typer.Argument(metavar="FILE.csv", help="One pilot run per row.")],
     kind: Annotated[str, typer.Option(metavar="paper|power-law", help="The rounds model to fit.")] = "power-law",
     devices: Annotated[int, typer.Option(help="Devices in the pilot runs; only kind paper needs it.")] = 12,
+    max_local_steps: Annotated[int, typer.Option(help="Largest H of a run to suggest.")] = 20,
+    max_sparsity: Annotated[float, typer.Option(help="Largest sparsity of a run to suggest.")] = 1000.0,
 ) -> None:
     """Fit a rounds model to pilot runs, as a [rounds] table.
 
     The CSV has a header line and the columns sparsity (the same on all devices), local_steps and rounds (to the
     same target). Tune the step size of each run first.
+
+    If the runs leave a constant open by more than a factor of ten, the first line says so and suggests the run that
+    would narrow it most.
 
     Example:
 
@@ -54,12 +60,19 @@ def calibrate_rounds(
     """
     with plain_errors():
         from fewjoules.convergence.fit import PilotRuns, fit_paper_rounds, fit_power_law_rounds
+        from fewjoules.convergence.identify import Candidates
         from fewjoules.reports.fits import rounds_fit_report
 
         if kind not in ("paper", "power-law"):
             raise InvalidInputError(f"--kind must be paper or power-law, got {kind!r}")
         require_integer("--devices", devices, low=1, high=MAX_DEVICES)
+        require_integer("--max-local-steps", max_local_steps, low=1, high=MAX_LOCAL_STEPS)
+        require_number("--max-sparsity", max_sparsity, low=1.0, high=float(MAX_PARAMETERS))
+        candidates = Candidates.up_to(max_local_steps, max_sparsity)
         runs = PilotRuns.from_csv(measurements)
         with named(measurements):
-            fit = fit_paper_rounds(runs, devices=devices) if kind == "paper" else fit_power_law_rounds(runs)
-        typer.echo(rounds_fit_report(kind, fit, runs))
+            if kind == "paper":
+                report = rounds_fit_report(kind, fit_paper_rounds(runs, devices=devices, candidates=candidates), runs)
+            else:
+                report = rounds_fit_report(kind, fit_power_law_rounds(runs, candidates=candidates), runs)
+        typer.echo(report)

@@ -9,7 +9,7 @@ from fewjoules.cli.console import console, plain_errors
 from fewjoules.errors import FewJoulesWarning, InfeasiblePlanError, InvalidInputError
 from fewjoules.planner.plan import Plan, plans_to_json
 from fewjoules.planner.problem import ControlProblem
-from fewjoules.planner.schemes import SCHEMES
+from fewjoules.planner.schemes import SCHEMES, solve
 from fewjoules.planner.solve import Solver
 
 
@@ -35,7 +35,8 @@ def plan(
 
     For each device the plan says how sparse its updates should be (delta: one entry in delta is sent), and for all
     devices how many local steps H to take between synchronisations. It splits the predicted joules into radio and
-    compute, and states by how much another plan could at most improve on it (the proved gap).
+    compute, and states by how much another plan could at most improve on it (the proved gap), which choices are at
+    their limits, and what the intervals of the rounds law's constants leave open.
 
     Examples:
 
@@ -71,7 +72,8 @@ def plan(
             return
         from fewjoules.reports.tables import plan_report
 
-        console().print(plan_report(chosen, plans))
+        optimum = solve(problem) if solver == "benders" else None
+        console().print(plan_report(chosen, problem, plans, optimum))
 
 
 def plans_of(problem: ControlProblem, names: list[str], solver: Solver) -> list[Plan]:

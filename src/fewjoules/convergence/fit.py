@@ -4,7 +4,7 @@ Rounds span decades, so the fit is least squares in ln(rounds); intervals come f
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -13,27 +13,51 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
-from fewjoules.convergence.rounds import PaperRounds, PowerLawRounds
+from fewjoules.convergence.identify import Candidates, NextRun, not_identified, unidentified
+from fewjoules.convergence.intervals import Interval
+from fewjoules.convergence.rounds import MAX_EXPONENT, PaperRounds, PowerLawRounds
 from fewjoules.errors import InvalidInputError, require_array, require_integer
 from fewjoules.measurements import read_columns
 
 ROUNDS_COLUMNS = ("sparsity", "local_steps", "rounds")
+USUAL_CANDIDATES = Candidates.up_to(max_local_steps=20, max_sparsity=1000.0)
 
 Model = TypeVar("Model", PaperRounds, PowerLawRounds)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundsFit(Generic[Model]):
-    """A fitted model; ``log_residuals`` are ln(measured / model), ``intervals`` hold 95 % confidence."""
+    """A fitted model; ``log_residuals`` are ln(measured / model), ``intervals`` hold 95 % confidence.
+
+    ``correlations`` are as in ``LawIntervals``. ``next_run`` is the run to add where a constant is not identified, and
+    None where all are.
+    """
 
     model: Model
-    intervals: dict[str, tuple[float, float]]
+    intervals: dict[str, Interval]
     log_residuals: FloatArray
+    correlations: tuple[float, ...]
+    next_run: NextRun | None
 
     @property
     def rms_log_residual(self) -> float:
         """Root mean square of ``log_residuals``: 0.03 means that the model is typically 3 % off."""
         return float(np.sqrt(np.mean(self.log_residuals**2)))
+
+    @property
+    def unidentified(self) -> tuple[str, ...]:
+        """Constants that these runs leave open by more than a factor of ten, the worst first."""
+        return unidentified(self.intervals)
+
+    @property
+    def advice(self) -> str | None:
+        """Say which constants are not identified and which run to add; None if all are identified."""
+        if self.next_run is None:
+            return None
+        return (
+            f"{not_identified(self.intervals, by=' by these runs')}; "
+            f"add a run at H = {self.next_run.local_steps}, sparsity {self.next_run.sparsity:g}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,47 +111,89 @@ class PilotRuns:
                 raise InvalidInputError(f"the fit needs at least {least} {name}, got {np.unique(array).size}")
 
 
-def fit_paper_rounds(runs: PilotRuns, *, devices: int) -> RoundsFit[PaperRounds]:
+def fit_paper_rounds(
+    runs: PilotRuns, *, devices: int, candidates: Candidates = USUAL_CANDIDATES
+) -> RoundsFit[PaperRounds]:
     """Fit alpha and beta of ``PaperRounds`` to runs with ``devices`` devices."""
     require_integer("devices", devices, low=1, high=10_000_000)
     runs.require_variety(parameters=2, sparsities=1, local_steps=1)
-    drift = devices * runs.local_steps * runs.sparsity**2
-    noise = 1.0 / (np.sqrt(devices) * runs.local_steps)
-    (alpha, beta), _ = _relative_nnls([drift, noise], runs.rounds)
-    _require_growth("alpha", alpha, runs)
-    _require_growth("beta", beta, runs)
+
+    def terms(steps: FloatArray, sparsity: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return devices * steps * sparsity**2, 1.0 / (np.sqrt(devices) * steps)
 
     def log_rounds(theta: FloatArray) -> FloatArray:
+        drift, noise = terms(runs.local_steps, runs.sparsity)
         return np.log(np.exp(theta[0]) * drift + np.exp(theta[1]) * noise)
 
-    theta, error = _refine(log_rounds, np.log([alpha, beta]), runs.rounds)
-    low, high = np.exp(theta - error), np.exp(theta + error)
-    alpha, beta = np.exp(theta).tolist()
+    def gradients(theta: FloatArray, steps: FloatArray, sparsity: FloatArray) -> FloatArray:
+        drift, noise = (np.exp(log) * term for log, term in zip(theta, terms(steps, sparsity), strict=True))
+        return np.column_stack([drift, noise]) / (drift + noise)[:, None]
+
+    (alpha, beta), _ = _relative_nnls(terms(runs.local_steps, runs.sparsity), runs.rounds)
+    _require_growth("alpha", alpha, runs)
+    _require_growth("beta", beta, runs)
+    refined = _refine(log_rounds, np.log([alpha, beta]), runs.rounds)
+    intervals = refined.intervals({"alpha": np.exp, "beta": np.exp})
     return RoundsFit(
-        model=PaperRounds(alpha=alpha, beta=beta),
-        intervals={"alpha": (float(low[0]), float(high[0])), "beta": (float(low[1]), float(high[1]))},
-        log_residuals=np.log(runs.rounds) - log_rounds(theta),
+        model=PaperRounds(alpha=float(np.exp(refined.theta[0])), beta=float(np.exp(refined.theta[1]))),
+        intervals=intervals,
+        log_residuals=np.log(runs.rounds) - log_rounds(refined.theta),
+        correlations=refined.correlations,
+        next_run=_next_run(refined, intervals, gradients, candidates),
     )
 
 
-def fit_power_law_rounds(runs: PilotRuns) -> RoundsFit[PowerLawRounds]:
+def fit_power_law_rounds(runs: PilotRuns, *, candidates: Candidates = USUAL_CANDIDATES) -> RoundsFit[PowerLawRounds]:
     """Fit tau, c, a and q of ``PowerLawRounds``; they hold for the number of devices of the runs."""
     runs.require_variety(parameters=4, sparsities=3, local_steps=2)
-    H, delta = runs.local_steps, runs.sparsity
+
+    def log_growth(theta: FloatArray, steps: FloatArray, sparsity: FloatArray) -> FloatArray:
+        _, log_c, a, log_q = theta
+        return np.asarray(log_c + a * np.log(steps) + np.exp(log_q) * np.log(sparsity))
 
     def log_rounds(theta: FloatArray) -> FloatArray:
-        log_tau, log_c, a, log_q = theta
-        return log_tau - np.log(H) + np.log1p(np.exp(log_c + a * np.log(H) + np.exp(log_q) * np.log(delta)))
+        growth = log_growth(theta, runs.local_steps, runs.sparsity)
+        return np.asarray(theta[0] - np.log(runs.local_steps) + np.log1p(np.exp(growth)))
 
-    theta, error = _refine(log_rounds, _power_law_start(runs), runs.rounds)
-    tau, c, a, q = np.exp(theta[0]), np.exp(theta[1]), theta[2], np.exp(theta[3])
-    low, high = theta - error, theta + error
-    low[[0, 1, 3]], high[[0, 1, 3]] = np.exp(low[[0, 1, 3]]), np.exp(high[[0, 1, 3]])
+    def gradients(theta: FloatArray, steps: FloatArray, sparsity: FloatArray) -> FloatArray:
+        share = 1.0 / (1.0 + np.exp(-log_growth(theta, steps, sparsity)))
+        columns = (np.ones_like(share), share, share * np.log(steps), share * np.exp(theta[3]) * np.log(sparsity))
+        return np.column_stack(columns)
+
+    with np.errstate(over="ignore"):  # steps of the search may overshoot; least_squares takes them back
+        refined = _refine(log_rounds, _power_law_start(runs), runs.rounds)
+        intervals = refined.intervals({"tau": np.exp, "c": np.exp, "a": np.asarray, "q": np.exp})
+        next_run = _next_run(refined, intervals, gradients, candidates)
+    theta = refined.theta
+    for name, value in (("a", theta[2]), ("q", np.exp(theta[3]))):
+        if abs(value) > MAX_EXPONENT:
+            raise InvalidInputError(
+                f"the measurements do not determine {name}: its best value must be at most {MAX_EXPONENT:g} in size, "
+                f"got {value:.4g}; vary sparsity and local_steps more, or measure the {runs.rounds.size} runs again"
+            )
     return RoundsFit(
-        model=PowerLawRounds(tau=float(tau), c=float(c), a=float(a), q=float(q)),
-        intervals={name: (float(low[i]), float(high[i])) for i, name in enumerate(("tau", "c", "a", "q"))},
+        model=PowerLawRounds(
+            tau=float(np.exp(theta[0])), c=float(np.exp(theta[1])), a=float(theta[2]), q=float(np.exp(theta[3]))
+        ),
+        intervals=intervals,
         log_residuals=np.log(runs.rounds) - log_rounds(theta),
+        correlations=refined.correlations,
+        next_run=next_run,
     )
+
+
+def _next_run(
+    refined: "_Refined",
+    intervals: dict[str, Interval],
+    gradients: Callable[[FloatArray, FloatArray, FloatArray], FloatArray],
+    candidates: Candidates,
+) -> NextRun | None:
+    """Return the run that would shrink the worst interval most, or None if every constant is identified."""
+    poor = unidentified(intervals)
+    if not poor:
+        return None
+    at_candidates = gradients(refined.theta, candidates.local_steps, candidates.sparsity)
+    return candidates.best(at_candidates, refined.scatter, list(intervals).index(poor[0]))
 
 
 def _power_law_start(runs: PilotRuns) -> FloatArray:
@@ -164,12 +230,29 @@ def _relative_nnls(terms: Sequence[FloatArray], target: FloatArray) -> tuple[lis
     return (solution / scale).tolist(), float(misfit)
 
 
-def _refine(
-    log_rounds: Callable[[FloatArray], FloatArray],
-    start: FloatArray,
-    rounds: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Fit by least squares in ln(rounds); return the parameters and half the width of their 95 % intervals."""
+@dataclass(frozen=True, slots=True)
+class _Refined:
+    """The best parameters, half the width of their 95 % intervals, and (J'J)^-1."""
+
+    theta: FloatArray
+    error: FloatArray
+    scatter: FloatArray
+
+    @property
+    def correlations(self) -> tuple[float, ...]:
+        """The upper triangle of the correlations of the parameters, row by row."""
+        deviations = np.sqrt(np.diag(self.scatter))
+        matrix = np.clip(self.scatter / np.outer(deviations, deviations), -1.0, 1.0)
+        return tuple(matrix[np.triu_indices_from(matrix, 1)].tolist())
+
+    def intervals(self, constants: Mapping[str, Callable[[FloatArray], FloatArray]]) -> dict[str, Interval]:
+        """Return the interval of each constant; ``constants`` says how it follows from its parameter."""
+        ends = zip(constants.items(), self.theta - self.error, self.theta + self.error, strict=True)
+        return {name: (float(constant(low)), float(constant(high))) for (name, constant), low, high in ends}
+
+
+def _refine(log_rounds: Callable[[FloatArray], FloatArray], start: FloatArray, rounds: FloatArray) -> _Refined:
+    """Fit by least squares in ln(rounds)."""
     from scipy.optimize import least_squares
     from scipy.special import stdtrit
 
@@ -191,5 +274,6 @@ def _refine(
             "the measurements cannot tell the model's constants apart: vary sparsity and local_steps more, "
             f"got {rounds.size} runs with condition number {singular[0] / max(singular[-1], 1e-300):.3g} (at most 1e10)"
         )
-    covariance = (rotation.T / singular**2) @ rotation * (2.0 * result.cost / freedom)
-    return result.x, float(stdtrit(freedom, 0.975)) * np.sqrt(np.diag(covariance))
+    scatter = (rotation.T / singular**2) @ rotation
+    covariance = scatter * (2.0 * result.cost / freedom)
+    return _Refined(result.x, float(stdtrit(freedom, 0.975)) * np.sqrt(np.diag(covariance)), scatter)

@@ -52,6 +52,8 @@ def dense(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
 SCHEMES: Mapping[str, Scheme] = {
     scheme.__name__: scheme for scheme in (flexible, unified, greedy, synchronous, dense, fedavg)
 }
+PLANS_LOCAL_STEPS = ("flexible", "unified", "fedavg")
+PLANS_SPARSITY = ("flexible", "unified", "synchronous")
 
 
 def solve(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:

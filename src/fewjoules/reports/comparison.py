@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
-from fewjoules.reports.tables import number
+from fewjoules.reports.numbers import number
 from fewjoules.runs.results import RunResults
 
 UNKNOWN = "-"

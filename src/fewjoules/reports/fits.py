@@ -6,6 +6,7 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.convergence.fit import PilotRuns, RoundsFit
+from fewjoules.convergence.intervals import within_range
 from fewjoules.convergence.rounds import PaperRounds, PowerLawRounds
 from fewjoules.physics.gpu import GpuFit
 
@@ -27,17 +28,21 @@ def gpu_fit_report(fit: GpuFit, measurements: dict[str, FloatArray]) -> str:
 
 
 def rounds_fit_report(kind: str, fit: RoundsFit[PaperRounds] | RoundsFit[PowerLawRounds], runs: PilotRuns) -> str:
-    """Return a [rounds] table with 95 % intervals, and the residual of each run."""
+    """Return a [rounds] table with 95 % intervals, residuals, and advice if a constant is not identified."""
     lines = [
         f"# fitted to {runs.rounds.size} pilot runs; rms residual {fit.rms_log_residual:.2%} of the rounds",
         "# sparsity  local_steps     rounds  residual",
     ]
+    if fit.advice is not None:
+        lines.insert(0, f"# {fit.advice}")
     columns = zip(runs.sparsity, runs.local_steps, runs.rounds, fit.log_residuals, strict=True)
     lines += [f"# {d:8.6g}  {h:11g}  {k:9.6g}  {r:+8.1%}" for d, h, k, r in columns]
     lines += ["[rounds]", f'kind = "{kind}"']
-    for name, value in asdict(fit.model).items():
-        low, high = fit.intervals[name]
-        lines.append(f"{name} = {value:.6g}  # 95 % interval {low:.4g} to {high:.4g}")
+    lines += [f"{name} = {value:.6g}" for name, value in asdict(fit.model).items()]
+    ends = {name: within_range(name, interval) for name, interval in fit.intervals.items()}
+    pairs = ", ".join(f"{name} = [{low:.6g}, {high:.6g}]" for name, (low, high) in ends.items())
+    lines.append(f"intervals = {{{pairs}}}  # 95 %")
+    lines.append(f"correlations = [{', '.join(f'{value:.7f}' for value in fit.correlations)}]")
     return "\n".join(lines)
 
 

@@ -84,11 +84,27 @@ def _remarks(runs: Sequence[RunResults]) -> str:
 
 
 def _section(place: int, section: Section) -> str:
-    panels = "".join(f'<div data-figure="figure-{place}-{number}"></div>' for number in range(len(section.panels)))
+    panels = "".join(
+        f'<div data-figure="figure-{place}-{number}" role="img" aria-label="{html.escape(words)}"></div>'
+        for number, words in enumerate(section.words)
+    )
     many = " many" if len(section.panels) > 1 else ""
     caption = f'<p class="caption">{html.escape(section.caption)}</p>' if section.caption else ""
     figure = f'<div class="panels{many}">{panels}</div>' if panels else ""
-    return f"<section><h2>{html.escape(section.title)}</h2>{caption}{figure}</section>"
+    return f"<section><h2>{html.escape(section.title)}</h2>{caption}{figure}{_numbers(section)}</section>"
+
+
+def _numbers(section: Section) -> str:
+    """Return what the panels show as a folded table."""
+    if section.numbers is None:
+        return ""
+    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in section.numbers.titles)
+    rows = "\n".join(
+        f'<tr><th scope="row">{html.escape(name)}</th>{"".join(f"<td>{html.escape(cell)}</td>" for cell in cells)}</tr>'
+        for name, *cells in section.numbers.rows
+    )
+    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>'
+    return f"<details><summary>The numbers as a table</summary>{table}</details>"
 
 
 def _facts(runs: Sequence[RunResults]) -> str:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.reports import curves
+from fewjoules.reports import curves, figure_words
 from fewjoules.reports.comparison import common_target, percent
 from fewjoules.reports.curves import Curve, Look
 from fewjoules.runs.results import KINDS, RunResults
 
 FEW_POINTS = 40  # up to this many, each point is marked
+FEW_ROUNDS = 12  # up to this many, each round has a tick
+TILTED_PIXELS = 4.4  # room for a character of a tilted name
 _INK, _GRID, _PAPER = "@ink", "@grid", "@paper"
 _BLACK = "#000000"
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
@@ -24,11 +26,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One heading of the page with its panels, or only a caption where there is nothing to draw."""
+    """One heading of the page with its panels, or only a caption where there is nothing to draw.
+
+    ``words`` describe each panel in a sentence, ``numbers`` hold what the panels show.
+    """
 
     title: str
     caption: str
     panels: tuple[Json, ...] = ()
+    words: tuple[str, ...] = ()
+    numbers: figure_words.Numbers | None = None
 
 
 def sections(runs: Sequence[RunResults]) -> list[Section]:
@@ -42,7 +49,7 @@ def _accuracy(runs: Sequence[RunResults]) -> Section:
     if not drawn:
         return Section(title, "No round was evaluated.")
     last = [float(curve.x[-1]) for curve in drawn]
-    x_axis = _log_axis("rounds", _all(drawn, "x")) if curves.is_wide(last) else _axis("rounds", 0.0, 1.04 * max(last))
+    x_axis = _log_axis("rounds", _all(drawn, "x")) if curves.is_wide(last) else _rounds_axis(max(last))
     target = common_target(runs)
     low, high = curves.accuracy_range(drawn, target)
     layout = _layout(x_axis, _axis("test accuracy (%)", low, high))
@@ -50,7 +57,8 @@ def _accuracy(runs: Sequence[RunResults]) -> Section:
     if target is not None:
         layout["shapes"] = [_line_at(100.0 * target)]
         caption = f"Dotted: the target of {percent(target)}. {caption}"
-    return Section(title, caption, (_lines(drawn, layout, "round %{x:,}: %{y:.2f} %"),))
+    words = figure_words.accuracy_in_words(drawn)
+    return Section(title, caption, (_lines(drawn, layout, "round %{x:,}: %{y:.2f} %"),), (words,))
 
 
 def _error(runs: Sequence[RunResults]) -> Section:
@@ -66,7 +74,8 @@ def _error(runs: Sequence[RunResults]) -> Section:
     caption = "Further left is cheaper, further down is better."
     if any(np.any(run.metrics["test_accuracy"] >= 1.0) for run in runs):
         caption += " An error of 0 is drawn at half the least other error."
-    return Section(title, caption, (_lines(drawn, layout, "%{x:.4g} J: error %{y:.3g} %"),))
+    words = figure_words.error_in_words(drawn)
+    return Section(title, caption, (_lines(drawn, layout, "%{x:.4g} J: error %{y:.3g} %"),), (words,))
 
 
 def _joules(runs: Sequence[RunResults]) -> Section:
@@ -80,7 +89,9 @@ def _joules(runs: Sequence[RunResults]) -> Section:
         caption += " Devices are sorted by their joules; a bar is the mean of its neighbours."
     if len(drawn) > 1:
         caption += " Each panel has its own scale."
-    return Section(title, caption, tuple(_bars(bars, titled=len(drawn) > 1) for bars in drawn))
+    panels = tuple(_bars(bars, titled=len(drawn) > 1) for bars in drawn)
+    words = tuple(figure_words.bars_in_words(bars) for bars in drawn)
+    return Section(title, caption, panels, words, figure_words.joules_table(drawn))
 
 
 def _bars(bars: curves.DeviceBars, *, titled: bool) -> Json:
@@ -100,7 +111,7 @@ def _bars(bars: curves.DeviceBars, *, titled: bool) -> Json:
         }
         for kind, values in bars.joules.items()
     ]
-    layout = _layout(x_axis, _axis("joules of a device"))
+    layout = _layout(x_axis, _axis("joules of a device"), bars.names)
     layout |= {"barmode": "stack", "bargap": 0 if sorted_devices else 0.25, "height": 330}
     if titled:
         text = html.escape(curves.short(bars.look.label, 40))
@@ -122,18 +133,21 @@ def _sparsity(runs: Sequence[RunResults]) -> Section:
             trace["marker"] |= {"size": 8}
         data.append(trace)
     x_axis = _axis("devices, sorted (%)", 0.0, 100.0) if names is None else _named_axis(names)
-    layout = _layout(x_axis, _log_axis("sparsity", _all(drawn, "y")))
+    layout = _layout(x_axis, _log_axis("sparsity", _all(drawn, "y")), names)
     layout["showlegend"] = len(drawn) > 1
     caption = "At sparsity 100 a device sends one entry in 100."
-    return Section("Sparsity by device", caption, ({"data": data, "layout": layout},))
+    words = (figure_words.sparsity_in_words(drawn),)
+    numbers = figure_words.sparsity_table(names, drawn)
+    return Section("Sparsity by device", caption, ({"data": data, "layout": layout},), words, numbers)
 
 
 def _forecast(runs: Sequence[RunResults]) -> Section:
     title = "Predicted and measured"
+    found = {kind: rows for kind, rows in curves.forecasts(runs).items() if rows}
+    if not found:
+        return Section(title, _why_not_compared(runs))
     panels = []
-    for kind, rows in curves.forecasts(runs).items():
-        if not rows:
-            continue
+    for kind, rows in found.items():
         data = [trace for place, row in enumerate(rows) for trace in _dumbbell(row, place)]
         values = [value for row in rows for value in (row.predicted, row.measured)]
         y_axis = _named_axis([row.look.label for row in rows], most=len(rows))
@@ -141,12 +155,20 @@ def _forecast(runs: Sequence[RunResults]) -> Section:
         layout = _layout(_log_axis(f"{kind} to the target", values), y_axis)
         layout |= {"showlegend": False, "height": 100 + 36 * len(rows)}
         panels.append({"data": data, "layout": layout})
-    if not panels:
-        return Section(title, "Only runs with a plan and a target can be compared with a prediction.")
     caption = "Open: the plan's prediction. Filled: the run."
-    if any(not row.reached for rows in curves.forecasts(runs).values() for row in rows):
+    if any(not row.reached for rows in found.values() for row in rows):
         caption += " A triangle: the run stopped before it met the target."
-    return Section(title, caption, tuple(panels))
+    words = tuple(figure_words.forecasts_in_words(kind, rows) for kind, rows in found.items())
+    return Section(title, caption, tuple(panels), words, figure_words.forecast_table(found))
+
+
+def _why_not_compared(runs: Sequence[RunResults]) -> str:
+    what = "this run" if len(runs) == 1 else "these runs"
+    if all(run.summary.target_accuracy is None for run in runs):
+        return f"Nothing is drawn: a plan predicts rounds and joules to a target, and {what} had no target accuracy."
+    if all(run.plan is None for run in runs):
+        return f"Nothing is drawn: {what} had no plan to predict rounds and joules to the target."
+    return f"Nothing is drawn: {what} had no plan with a target accuracy, or no round was trained."
 
 
 def _dumbbell(row: curves.Forecast, place: int) -> list[Json]:
@@ -191,12 +213,14 @@ def _trace(curve: Curve, hover: str) -> Json:
     }
 
 
-def _layout(x_axis: Json, y_axis: Json) -> Json:
+def _layout(x_axis: Json, y_axis: Json, names: Sequence[str] | None = None) -> Json:
+    """Return the layout; where names stand below the figure, the first one finds room to its left."""
+    first = 0 if not names else len(curves.short(names[0]))
     return {
         "xaxis": x_axis,
         "yaxis": y_axis,
         "height": 380,
-        "margin": {"l": 56, "r": 12, "t": 12, "b": 48},
+        "margin": {"l": max(56, round(10 + TILTED_PIXELS * first)), "r": 12, "t": 12, "b": 48},
         "font": {"color": _INK, "size": 13},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -212,6 +236,12 @@ def _axis(title: str, low: float | None = None, high: float | None = None) -> Js
     return axis if low is None else axis | {"range": [low, high]}
 
 
+def _rounds_axis(last: float) -> Json:
+    """Return an axis from 0 with ticks at whole rounds."""
+    ticks = {"tickformat": ",d"} | ({"dtick": 1} if last <= FEW_ROUNDS else {})
+    return _axis("rounds", 0.0, 1.04 * last) | ticks
+
+
 def _log_axis(title: str, values: Iterable[float]) -> Json:
     axis = curves.log_axis(values)
     ends = [float(np.log10(axis.low)), float(np.log10(axis.high))]
@@ -223,7 +253,13 @@ def _named_axis(names: Sequence[str], *, most: int = curves.MAX_NAMES) -> Json:
     shown = curves.spread(len(names), most)
     text = [html.escape(curves.short(names[place])) for place in shown]
     axis = _axis("", -0.5, len(names) - 0.5)
-    return axis | {"tickvals": shown, "ticktext": text, "tickangle": -45, "showgrid": False}
+    return axis | {
+        "tickvals": shown,
+        "ticktext": text,
+        "tickangle": -45,
+        "showgrid": False,
+        "ticklabeloverflow": "allow",
+    }
 
 
 def _line_at(y: float) -> Json:

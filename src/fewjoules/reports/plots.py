@@ -1,23 +1,28 @@
 """Figures of plans. Matplotlib is imported where it is used, because it is slow to load."""
 
-import os
+import html
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.errors import InvalidInputError
+from fewjoules.files import whole_file
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.solve import energy_by_local_steps
+from fewjoules.reports.numbers import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "pdf", "svg")
+LOG_SPAN = 20  # a wider range of H is drawn on a logarithmic axis
+MAX_STEP_TICKS = 9
 # Okabe and Ito's palette, safe for colour-blind readers
 COLOURS = {
     "flexible": "#0072B2",
@@ -74,10 +79,11 @@ def plot_energy_by_local_steps(problem: ControlProblem, plans: Sequence[Plan], p
                 label=f"{name}, best sparsity at each H",
             )
         low, high = _energy_range(curves)
+        marked = [plan.local_steps for plan in plans if low <= plan.energy_joules <= high]
         for plan in reversed(plans):
             _mark(axes, plan, low <= plan.energy_joules <= high)
-        _frame(axes, problem.step_choices, low, high)
-        _save(figure, file)
+        _frame(axes, np.union1d(problem.step_choices, marked).astype(np.int64), low, high)
+        _save(figure, file, _words(plans))
 
 
 def _curves(problem: ControlProblem, plans: Sequence[Plan]) -> dict[str, FloatArray]:
@@ -112,24 +118,55 @@ def _mark(axes: "Axes", plan: Plan, on_scale: bool) -> None:
     )
 
 
+def step_ticks(steps: IntArray) -> list[int]:
+    """Return ticks at whole numbers: the least H and round ones up to the largest, few enough to read."""
+    least, most = int(steps[0]), int(steps[-1])
+    series = [lead * 10**power for power in range(len(str(most))) for lead in (1, 2, 5)]
+    if most > LOG_SPAN * least:
+        leads = series if most < 1000 * least else series[::3]
+        return [least, *(tick for tick in leads if 1.5 * least < tick <= most)]
+    step = next(step for step in series if most - least <= MAX_STEP_TICKS * step)
+    return [least, *(tick for tick in range(step, most + 1, step) if tick > least + step // 2)]
+
+
 def _frame(axes: "Axes", steps: IntArray, low: float, high: float) -> None:
+    from matplotlib.ticker import NullLocator
+
     axes.set_xlabel("local steps H between synchronisations")
     axes.set_ylabel("energy of the whole training (J)")
-    if steps[-1] > 20 * steps[0]:
+    if steps[-1] > LOG_SPAN * steps[0]:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
+    elif steps.size == 1:
+        axes.set_xlim(steps[0] - 1.0, steps[0] + 1.0)
+    ticks = step_ticks(steps)
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
     if low > 0.0 and high > 10.0 * low:
         axes.set_yscale("log")
     axes.set_ylim(low if low > 0.0 else 0.0, high)
     axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
-def _save(figure: "Figure", file: Path) -> None:
-    partial = file.with_name(f".{file.stem}.partial{file.suffix}")
+def _words(plans: Sequence[Plan]) -> str:
+    marked = "; ".join(f"{plan.scheme} plan, H = {plan.local_steps}, {number(plan.energy_joules)} J" for plan in plans)
+    return f"Line chart of the energy of the whole training by local steps H: {marked}."
+
+
+def save_with_words(figure: "Figure", stream: BinaryIO, file_format: str, words: str, dpi: int) -> None:
+    """Write a figure with a description for readers who cannot see it, and without a date."""
+    metadata = {"png": {"Description": words}, "pdf": {"Subject": words, "CreationDate": None}, "svg": {"Date": None}}
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=file_format, dpi=dpi, metadata=metadata[file_format])
+    data = drawn.getvalue()
+    if file_format == "svg":
+        label = f'<svg role="img" aria-label="{html.escape(words)}" '
+        data = data.replace(b"<svg ", label.encode("utf-8", "replace"), 1)
+    stream.write(data)
+
+
+def _save(figure: "Figure", file: Path, words: str) -> None:
     try:
-        figure.savefig(partial, dpi=200)
-        os.replace(partial, file)
+        with whole_file(file) as stream:
+            save_with_words(figure, stream, file.suffix.lower().lstrip("."), words, dpi=200)
     except OSError as error:
         raise InvalidInputError(f"{file}: cannot be written ({error.strerror or error})") from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -10,9 +10,9 @@ import numpy as np
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
-from fewjoules.reports import curves
+from fewjoules.reports import curves, figure_words
 from fewjoules.reports.comparison import common_target, ranked
-from fewjoules.reports.plots import FORMATS, STYLE
+from fewjoules.reports.plots import FORMATS, STYLE, save_with_words
 from fewjoules.runs.results import RunResults
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ PlotFormat = Literal["png", "pdf", "svg"]
 WIDTH_INCHES = 3.5
 FEW_POINTS = 25  # up to this many, each point is marked
 _DASHES: tuple[Any, ...] = ("-", "--", ":", "-.")
-_UNDATED: dict[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 _STYLE = STYLE | {
     "font.size": 8,
     "axes.labelsize": 8,
@@ -50,7 +49,7 @@ def save_plots(runs: Sequence[RunResults], folder: Path, format: PlotFormat = "p
             if figure is not None:
                 file = folder / f"{name}.{format}"
                 with whole_file(file) as stream:
-                    figure.savefig(stream, format=format, dpi=300, metadata=_UNDATED[format])
+                    save_with_words(figure, stream, format, WORDS[name](runs), dpi=300)
                 saved.append(file)
     return saved
 
@@ -175,6 +174,15 @@ FIGURES: dict[str, Callable[[Sequence[RunResults]], "Figure | None"]] = {
     "joules-by-device": draw_joules,
     "sparsity-by-device": draw_sparsity,
     "predicted-and-measured": draw_forecast,
+}
+WORDS: dict[str, Callable[[Sequence[RunResults]], str]] = {
+    "accuracy-by-round": lambda runs: figure_words.accuracy_in_words(curves.accuracy_curves(runs)),
+    "error-by-joules": lambda runs: figure_words.error_in_words(curves.error_curves(runs)),
+    "joules-by-device": lambda runs: " ".join(map(figure_words.bars_in_words, curves.device_bars(runs))),
+    "sparsity-by-device": lambda runs: figure_words.sparsity_in_words(curves.sparsity_curves(runs)[1]),
+    "predicted-and-measured": lambda runs: " ".join(
+        figure_words.forecasts_in_words(kind, rows) for kind, rows in curves.forecasts(runs).items() if rows
+    ),
 }
 
 

@@ -1,6 +1,7 @@
 """Plans as tables for the terminal."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from rich.console import Group as Stack
@@ -8,31 +9,32 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from fewjoules.arrays import FloatArray
 from fewjoules.planner.plan import Plan
+from fewjoules.planner.problem import ControlProblem
+from fewjoules.reports.numbers import number, span
+from fewjoules.reports.plan_remarks import plan_remarks
 from fewjoules.scenario import Scenario
 
 MAX_GROUPS_SHOWN = 20
 
 
-def plan_report(scenario: Scenario, plans: Sequence[Plan]) -> Stack:
-    """Return the choices and costs of each plan, its sparsity by group, and the proved bound."""
+def plan_report(
+    scenario: Scenario, problem: ControlProblem, plans: Sequence[Plan], optimum: Plan | None = None
+) -> Stack:
+    """Return the choices and costs of each plan, its sparsity by group, what is proved and what is not.
+
+    ``optimum`` is the proved plan of least energy, to stand beside plans of a solver that proves nothing.
+    """
+    shown = plans if optimum is None else [*plans, replace(optimum, scheme="optimum")]
     parts: list[RenderableType] = [
         _headline(scenario),
         "",
-        _energy_table(plans),
+        _energy_table(shown, optimum),
         "",
-        _sparsity_table(scenario, plans),
+        _sparsity_table(scenario, shown),
         "",
     ]
-    return Stack(*parts, *(_proof(plan) for plan in plans if plan.solver == "benders" or len(plans) == 1))
-
-
-def number(value: float) -> str:
-    """Format a number with four significant digits and thousands separated, or as a power of ten."""
-    if value == 0.0 or 1e-3 <= abs(value) < 1e4:
-        return f"{value:.4g}"
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.3e}"
+    return Stack(*parts, *map(escape, plan_remarks(problem, plans, scenario.rounds_intervals)))
 
 
 def _headline(scenario: Scenario) -> str:
@@ -47,15 +49,15 @@ def _headline(scenario: Scenario) -> str:
     return f"{escape(scenario.name)}: {devices}, {scenario.parameters:,} parameters{beside}\nlimits: {limits}"
 
 
-def _energy_table(plans: Sequence[Plan]) -> Table:
+def _energy_table(plans: Sequence[Plan], optimum: Plan | None) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    best = min(plan.energy_joules for plan in plans)
+    best = min(plan.energy_joules for plan in plans) if optimum is None else optimum.energy_joules
     ratio = len(plans) > 1
     table.add_column("scheme")
     for title in ("H", "rounds", "joules", "radio J", "compute J", "seconds", "proved gap"):
         table.add_column(title, justify="right")
     if ratio:
-        table.add_column("x least", justify="right")
+        table.add_column("x least" if optimum is None else "x optimum", justify="right")
     for plan in plans:
         gap = plan.relative_gap
         cells = [
@@ -85,26 +87,12 @@ def _sparsity_table(scenario: Scenario, plans: Sequence[Plan]) -> Table:
     for group in scenario.groups[:MAX_GROUPS_SHOWN]:
         part = slice(first, first + group.count)
         first += group.count
-        cells = [_span(plan.sparsity[part]) for plan in plans]
+        cells = [span(plan.sparsity[part]) for plan in plans]
         if len(plans) == 1:
-            cells.append(_span(plans[0].kept_entries(scenario.parameters)[part].astype(np.float64), "{:,.0f}"))
+            cells.append(span(plans[0].kept_entries(scenario.parameters)[part].astype(np.float64), "{:,.0f}"))
         table.add_row(escape(group.name), f"{group.count:,}", *cells)
     hidden = len(scenario.groups) - MAX_GROUPS_SHOWN
     if hidden > 0:
-        rest = [_span(plan.sparsity[first:]) for plan in plans]
+        rest = [span(plan.sparsity[first:]) for plan in plans]
         table.add_row(f"... {hidden:,} more groups", f"{len(scenario.fleet) - first:,}", *rest)
     return table
-
-
-def _span(values: FloatArray, form: str = "{:.4g}") -> str:
-    low, high = form.format(values.min()), form.format(values.max())
-    return low if low == high else f"{low} to {high}"
-
-
-def _proof(plan: Plan) -> str:
-    if plan.solver == "benders" and plan.effort:
-        outer, inner = plan.effort["outer_iterations"], plan.effort["inner_iterations"]
-        return f"{plan.scheme}: Algorithm 2 took {outer} outer and {inner} inner iterations; it proves no bound."
-    if plan.lower_bound_joules is None:
-        return f"{plan.scheme}: nothing is planned, so nothing is proved."
-    return f"{plan.scheme}: proved that no plan within the limits costs less than {plan.lower_bound_joules:.10g} J."

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fewjoules.convergence.intervals import LawIntervals
 from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.datasets.shapes import CLASSES, SHAPES
 from fewjoules.engine.models.architectures import ARCHITECTURES, Images
@@ -36,7 +37,8 @@ class Group:
 class Scenario:
     """A checked scenario. ``text`` is the file as it was read; files that it names are looked up in ``folder``.
 
-    ``statistics`` is how many numbers every message carries in addition to the update.
+    ``statistics`` is how many numbers every message carries in addition to the update. ``rounds_intervals`` are those
+    of the constants of the rounds law, if the file gives any.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Scenario:
     fleet: Fleet
     groups: tuple[Group, ...]
     rounds: RoundsModel
+    rounds_intervals: LawIntervals | None
     parameters: int
     statistics: int
     architecture: str | None
@@ -105,6 +108,7 @@ class Scenario:
             fleet=_fleet(tables.device, folder),
             groups=tuple(Group(name=d.name, count=d.count) for d in tables.device),
             rounds=tables.rounds.model(),
+            rounds_intervals=tables.rounds.law_intervals(),
             parameters=parameters,
             statistics=statistics,
             architecture=tables.model.architecture,

@@ -60,6 +60,8 @@ def _requirement(detail: ErrorDetails, where: str) -> str:
         return "must be a whole number from 1 to 2147483647 or 'all'"
     if kind == "list_type" and where == "device":
         return "must be written [[device]], in double brackets"
+    if where.startswith("rounds.intervals.") and kind in ("too_short", "too_long", "list_type"):
+        return "must be two numbers, [low, high]"
     if kind == "too_short":
         return "must have at least 1 entry"
     return detail["msg"].replace("Input should", "must").replace("String should", "must").replace("Value error, ", "")

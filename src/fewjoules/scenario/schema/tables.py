@@ -1,12 +1,14 @@
 """The tables of a scenario file as strict pydantic models. docs/scenario.md explains every key."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from fewjoules.arrays import FloatArray
+from fewjoules.convergence.intervals import FittedLaw, LawIntervals
 from fewjoules.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds
 from fewjoules.errors import InvalidInputError
 from fewjoules.measurements import read_columns, read_header
@@ -42,16 +44,41 @@ class ModelTable(Table):
     value_bits: Annotated[int, Field(ge=2, le=MAX_VALUE_BITS)] = 32
 
 
+Ends = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class PaperIntervalsTable(Table):
+    """rounds.intervals of kind "paper": [low, high] of each constant."""
+
+    alpha: Ends | None = None
+    beta: Ends | None = None
+
+
+class PowerLawIntervalsTable(Table):
+    """rounds.intervals of kind "power-law": [low, high] of each constant."""
+
+    tau: Ends | None = None
+    c: Ends | None = None
+    a: Ends | None = None
+    q: Ends | None = None
+
+
 class PaperTable(Table):
     """[rounds] of kind "paper"."""
 
     kind: Literal["paper"]
     alpha: NonNegative
     beta: NonNegative
+    intervals: PaperIntervalsTable | None = None
+    correlations: list[float] | None = None
 
     def model(self) -> PaperRounds:
         """The rounds model."""
         return PaperRounds(alpha=self.alpha, beta=self.beta)
+
+    def law_intervals(self) -> LawIntervals | None:
+        """The intervals that the file gives."""
+        return _checked_intervals(self.model(), self.intervals, self.correlations)
 
 
 class BoundTable(Table):
@@ -70,6 +97,10 @@ class BoundTable(Table):
         """The rounds model."""
         return BoundRounds(**self.model_dump(exclude={"kind"}))
 
+    def law_intervals(self) -> LawIntervals | None:
+        """Constants of the bound are known or guessed, not fitted."""
+        return None
+
 
 class PowerLawTable(Table):
     """[rounds] of kind "power-law"."""
@@ -79,10 +110,31 @@ class PowerLawTable(Table):
     c: NonNegative
     a: float
     q: Positive
+    intervals: PowerLawIntervalsTable | None = None
+    correlations: list[float] | None = None
 
     def model(self) -> PowerLawRounds:
         """The rounds model."""
         return PowerLawRounds(tau=self.tau, c=self.c, a=self.a, q=self.q)
+
+    def law_intervals(self) -> LawIntervals | None:
+        """The intervals that the file gives."""
+        return _checked_intervals(self.model(), self.intervals, self.correlations)
+
+
+def _checked_intervals(law: FittedLaw, table: Table | None, correlations: list[float] | None) -> LawIntervals | None:
+    """Refuse intervals that do not hold their constant or leave its range."""
+    given = {} if table is None else table.model_dump(exclude_none=True)
+    if not given and correlations is None:
+        return None
+    intervals = {name: (low, high) for name, (low, high) in given.items()}
+    try:
+        for name, ends in intervals.items():
+            for end in ends:
+                replace(law, **{name: end})
+        return LawIntervals(law, intervals, correlations)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"rounds.intervals: {error}") from error
 
 
 class SparsityTable(Table):
@@ -294,6 +346,8 @@ TABLES: dict[tuple[str, ...], type[Table]] = {
     ("rounds", "paper"): PaperTable,
     ("rounds", "bound"): BoundTable,
     ("rounds", "power-law"): PowerLawTable,
+    ("rounds", "paper", "intervals"): PaperIntervalsTable,
+    ("rounds", "power-law", "intervals"): PowerLawIntervalsTable,
     ("limits",): LimitsTable,
     ("limits", "sparsity"): SparsityTable,
     ("limits", "local_steps", "range"): StepRangeTable,

@@ -1,0 +1,16 @@
+"""Numbers as text."""
+
+from fewjoules.arrays import FloatArray
+
+
+def number(value: float) -> str:
+    """Format a number with four significant digits and thousands separated, or as a power of ten."""
+    if value == 0.0 or 1e-3 <= abs(value) < 1e4:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.3e}"
+
+
+def span(values: FloatArray, form: str = "{:.4g}") -> str:
+    """Format the range of some numbers, or the one number that they share."""
+    low, high = form.format(values.min()), form.format(values.max())
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,69 @@
+"""Sentences below a table of plans: what is proved, what is at its limit, and what the proof leaves open."""
+
+from collections.abc import Sequence
+
+from fewjoules.convergence.identify import not_identified, unidentified
+from fewjoules.convergence.intervals import LawIntervals
+from fewjoules.planner.at_limits import limits_reached
+from fewjoules.planner.plan import Plan
+from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.sensitivity import Sensitivity, sensitivity
+from fewjoules.reports.numbers import number, span
+
+LEAST_SAVING = 1e-3  # savings below this are not worth a sentence
+
+
+def plan_remarks(problem: ControlProblem, plans: Sequence[Plan], law_intervals: LawIntervals | None) -> list[str]:
+    """Return the sentences below the table."""
+    return [*_proofs(plans), *_limits(problem, plans), _open(problem, plans, law_intervals)]
+
+
+def _proofs(plans: Sequence[Plan]) -> list[str]:
+    return [_proof(plan) for plan in plans if plan.solver == "benders" or len(plans) == 1]
+
+
+def _proof(plan: Plan) -> str:
+    if plan.solver == "benders" and plan.effort:
+        outer, inner = plan.effort["outer_iterations"], plan.effort["inner_iterations"]
+        return f"{plan.scheme}: Algorithm 2 took {outer} outer and {inner} inner iterations; it proves no bound."
+    if plan.lower_bound_joules is None:
+        return f"{plan.scheme}: nothing is planned, so nothing is proved."
+    bound = f"{plan.lower_bound_joules:.10g} J"
+    return f"{plan.scheme}: proved that no plan within the limits costs less than {bound} under this rounds law."
+
+
+def _limits(problem: ControlProblem, plans: Sequence[Plan]) -> list[str]:
+    """Return each limit with the schemes that reached it."""
+    reached: dict[str, list[str]] = {}
+    for plan in plans:
+        for limit in limits_reached(problem, plan):
+            reached.setdefault(limit, []).append(plan.scheme)
+    return [f"{', '.join(schemes)}: {limit}." for limit, schemes in reached.items()]
+
+
+def _open(problem: ControlProblem, plans: Sequence[Plan], law_intervals: LawIntervals | None) -> str:
+    if law_intervals is None:
+        return "The joules are as good as the constants of the rounds law, which have no intervals here."
+    if law_intervals.correlations is not None and unidentified(law_intervals.intervals):  # too far for an ellipsoid
+        return f"The joules may be far off: of the rounds law {not_identified(law_intervals.intervals)}."
+    plan = min(plans, key=lambda plan: plan.energy_joules)
+    others = [other for other in plans if other is not plan]
+    found = sensitivity(problem, plan, law_intervals, others=others)
+    band = f"{number(found.least_joules)} to {number(found.most_joules)} J"
+    return f"Within the intervals of the law's constants {plan.scheme} costs {band}; {_rivals(found, others)}."
+
+
+def _rivals(found: Sensitivity, others: Sequence[Plan]) -> str:
+    """Name the plans that would win for some constants, with the most that they would save."""
+    savings = sorted(zip(found.savings, (other.scheme for other in others), strict=True), reverse=True)
+    won = [f"{scheme} by up to {_percent(saving)}" for saving, scheme in savings if saving > LEAST_SAVING]
+    if found.best is not None and found.best_saving > LEAST_SAVING:
+        choice = f"H = {found.best.local_steps}, sparsity {span(found.best.sparsity)}"
+        won.append(f"the best plan there ({choice}) by up to {_percent(found.best_saving)}")
+    if not won:
+        return f"nowhere in them would another plan cost {_percent(LEAST_SAVING)} less"
+    return f"somewhere in them other plans cost less: {', '.join(won)}"
+
+
+def _percent(saving: float) -> str:
+    return f"{100.0 * saving:.{0 if saving >= 0.0995 else 1}f} %"
