@@ -42,32 +42,47 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Message of one client: the update as the server decodes it, its buffers, and their size in bytes."""
+    """Message of one client: the update as the server decodes it, its buffers, and their size in bytes.
+
+    ``payload`` is the message of the update, where it was really written.
+    """
 
     update: SparseUpdate
     buffers: Floats
     payload_bytes: int
     losses: FloatArray
     correct: FloatArray
+    payload: bytes | None = None
 
 
 LocalSteps = Callable[[ClientState, ClientOrder], Steps]
 
 
-def client_round(train: LocalSteps, state: ClientState, order: ClientOrder) -> tuple[Upload, ClientState]:
-    """Run lines 4 to 10 for one client; ``train`` takes its H local steps, starting from the global weights."""
+def client_round(
+    train: LocalSteps, state: ClientState, order: ClientOrder, *, write: bool = False
+) -> tuple[Upload, ClientState]:
+    """Run lines 4 to 10 for one client; ``train`` takes its H local steps, starting from the global weights.
+
+    With ``write`` the message is written; else its size is computed without writing it.
+    """
     state = settled(state, order.accepted_round)
-    return upload_of(train(state, order), state, order)
+    return upload_of(train(state, order), state, order, write=write)
 
 
-def upload_of(steps: Steps, state: ClientState, order: ClientOrder) -> tuple[Upload, ClientState]:
+def upload_of(
+    steps: Steps, state: ClientState, order: ClientOrder, *, write: bool = False
+) -> tuple[Upload, ClientState]:
     """Run lines 8 to 10: compress the change, return the upload and the new state. May overwrite its input arrays."""
     residual = np.zeros_like(steps.change) if state.residual is None else state.residual
     if order.residual_decay != 1.0:
         residual *= np.float32(order.residual_decay)
     compressor = COMPRESSORS[order.compressor]
+    payload = None
     try:
-        sent, left = compressor.send(steps.change, residual, order)
+        if write:
+            payload, sent, left = compressor.write(steps.change, residual, order)
+        else:
+            sent, left = compressor.send(steps.change, residual, order)
     except InvalidInputError as error:
         raise DivergedError(
             f"the update of client {order.client} in round {order.round} cannot be sent: {error}"
@@ -77,7 +92,7 @@ def upload_of(steps: Steps, state: ClientState, order: ClientOrder) -> tuple[Upl
     velocity = steps.velocity
     if velocity is not None and order.rule.state == "cleared":
         velocity[sent.positions] = 0.0
-    total = compressor.message_bytes(sent, left[sent.positions], order) + dense_bytes(steps.buffers)
+    sized = len(payload) if payload is not None else compressor.message_bytes(sent, left[sent.positions], order)
     kept = ClientState(
         residual=None if state.residual is None else left,
         velocity=velocity,
@@ -85,7 +100,8 @@ def upload_of(steps: Steps, state: ClientState, order: ClientOrder) -> tuple[Upl
         steps=state.steps + order.local_steps,
         last_upload=None if state.residual is None else LastUpload(order.round, sent),
     )
-    return Upload(sent, steps.buffers, total, steps.losses, steps.correct), kept
+    total = sized + dense_bytes(steps.buffers)
+    return Upload(sent, steps.buffers, total, steps.losses, steps.correct, payload), kept
 
 
 def settled(state: ClientState, accepted_round: int) -> ClientState:

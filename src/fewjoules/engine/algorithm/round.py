@@ -132,13 +132,16 @@ class Uploads:
 class RoundResult:
     """Result of a round: which uploads were ``delivered``, their mean, and the mean of their buffers.
 
-    ``uploads()`` may wait until payload sizes are known.
+    ``uploads()`` may wait until payload sizes are known. Where devices are remote, ``reached`` marks the participants
+    that are known to have the model from before the round, and ``downlink_bytes`` are those really sent to each.
     """
 
     mean_update: torch.Tensor
     buffers: torch.Tensor
     delivered: Flags
     uploads: Callable[[], Uploads]
+    reached: Flags | None = None
+    downlink_bytes: IntArray | None = None
 
 
 def plan_round(options: TrainingOptions, kept: IntArray, sizes: IntArray, accepted: IntArray, number: int) -> RoundPlan:

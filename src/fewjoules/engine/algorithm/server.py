@@ -52,7 +52,7 @@ def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> Ser
         step = plan.options.outer_rate * step
     accepted, synced = state.accepted.copy(), state.synced.copy()
     accepted[plan.participants[result.delivered]] = plan.number
-    synced[plan.participants] = plan.number
+    synced[plan.participants if result.reached is None else plan.participants[result.reached]] = plan.number
     return replace(
         state,
         round=plan.number,
@@ -63,6 +63,13 @@ def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> Ser
         broadcast=step,
         outer=outer,
     )
+
+
+def broadcast_update(state: ServerState) -> SparseUpdate:
+    """Return the last change of the weights, which brings a client from the model before it to the present one."""
+    change = state.broadcast.cpu().numpy()
+    positions = np.flatnonzero(change)
+    return SparseUpdate.trusted(change.size, positions, change[positions])
 
 
 def _no_moments(update: torch.Tensor, moments: Moments, _options: TrainingOptions) -> tuple[torch.Tensor, Moments]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from fewjoules.arrays import Floats, IntArray
+from fewjoules.arrays import Flags, Floats, IntArray
 from fewjoules.codec.update import SparseUpdate
 
 NEVER = 0  # stands for "no round yet": rounds count from 1
@@ -34,6 +34,10 @@ class ServerState:
         """Return the state before the first round."""
         nobody = np.full(clients, NEVER, dtype=np.int64)
         return cls(NEVER, weights, buffers, nobody, nobody.copy(), torch.zeros(0, device=weights.device))
+
+    def holds_last(self, clients: IntArray) -> Flags:
+        """Whether each of these clients has the model from before the last change."""
+        return (self.synced[clients] == self.round) & (self.round > NEVER)
 
 
 @dataclass(frozen=True, slots=True)

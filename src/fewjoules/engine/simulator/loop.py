@@ -10,7 +10,7 @@ import numpy as np
 
 from fewjoules.engine.simulator.accounts import round_seconds
 from fewjoules.engine.simulator.evaluate import Evaluator
-from fewjoules.engine.simulator.simulator import Outcome, Simulator
+from fewjoules.engine.coordinator import Coordinator, Outcome
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import METRICS, RowArray
@@ -72,7 +72,7 @@ class Saver(Protocol):
 class TrainingLoop:
     """One run. After a resume, ``totals`` and the logs include the earlier rounds."""
 
-    simulator: Simulator
+    simulator: Coordinator
     ledger: RowLog
     metrics: RowLog
     evaluator: Evaluator | None = None

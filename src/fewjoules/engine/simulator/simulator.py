@@ -1,22 +1,14 @@
 """The simulator: all clients of a federation on one machine, round by round."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 from torch import nn
 
-from fewjoules.arrays import IntArray
-from fewjoules.codec.frame import encoded_size
-from fewjoules.codec.update import SparseUpdate
 from fewjoules.cores import CORES
 from fewjoules.engine.algorithm.backend import Backend
-from fewjoules.engine.algorithm.client import dense_bytes
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.round import RoundPlan, kept_entries, plan_round
-from fewjoules.engine.algorithm.server import server_step
 from fewjoules.engine.algorithm.state import ServerState
+from fewjoules.engine.coordinator import Coordinator
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.accounts import Accounts
 from fewjoules.engine.simulator.cpu.backend import CpuBackend
@@ -26,26 +18,14 @@ from fewjoules.engine.simulator.execution import Execution, choose_execution, re
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.errors import InvalidInputError
-from fewjoules.ledger.schema import RowArray
 from fewjoules.physics.fleet import Fleet
 
 if TYPE_CHECKING:
     from fewjoules.engine.simulator.cuda.backend import Graphs
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A finished round: its ledger rows, mean loss and accuracy of its batches, and its largest batch."""
-
-    rows: RowArray
-    train_loss: float
-    train_accuracy: float
-    batch_size: int
-    learning_rate: float
-
-
-class Simulator:
-    """Runs rounds one after the other; ``state`` and the clients' states in ``backend`` carry over between them."""
+class Simulator(Coordinator):
+    """A coordinator whose clients all train on this machine."""
 
     def __init__(
         self,
@@ -72,53 +52,15 @@ class Simulator:
             )
         if options.precision == "tf32" and device.type != "cuda":
             raise InvalidInputError("precision = 'tf32' needs a GPU; on the processor use float32")
-        self.options, self.federation = options, federation
-        self.accounts = Accounts(fleet, options)
-        self.sizes = federation.sizes
+        self.options, self.federation, self.sizes = options, federation, federation.sizes
+        accounts = Accounts(fleet, options)
         self.execution = self._choose_execution(model, loss, chunk)
         self.workers = Workers(1 if self.execution.seeded else threads)
-        self.backend = self._new_backend(model, loss, compiled, graphs)
+        backend = self._new_backend(model, loss, compiled, graphs)
         flat = ClientModel(model, loss, device)
         self.parameters, self.buffers = flat.parameters, flat.buffers
-        self.state = ServerState.initial(flat.initial_weights, flat.initial_buffers, options.clients)
-        self._kept = kept_entries(options, flat.parameters.size)
-        self._ahead: RoundPlan | None = None
-
-    def start_round(self, meanwhile: Callable[[], None] = lambda: None) -> Callable[[], Outcome]:
-        """Run the next round; the returned function waits for its payload sizes and gives the outcome.
-
-        ``meanwhile`` is called while the local steps run, if they run on a GPU.
-        """
-        plan = self._plan(self.state.round + 1)
-        downlink = self._downlink_bytes(plan)
-
-        def beside() -> None:
-            if plan.number < self.options.rounds:
-                self._ahead = self._plan(plan.number + 1)
-                self.backend.prepare(self._ahead)
-            meanwhile()
-
-        result = self.backend.run(self.state, plan, beside)
-        self.state = server_step(self.state, plan, result)
-
-        def outcome() -> Outcome:
-            sent = result.uploads()
-            return Outcome(
-                rows=self.accounts.rows(plan, result.delivered, sent, downlink),
-                train_loss=float(sent.losses.mean(dtype=np.float64)),
-                train_accuracy=float(sent.correct.mean(dtype=np.float64)),
-                batch_size=int(plan.batch_sizes.max()),
-                learning_rate=float(plan.rates[-1]),
-            )
-
-        return outcome
-
-    def _plan(self, number: int) -> RoundPlan:
-        """Return the plan of a round, made ahead or now, with the rounds that the server accepted so far."""
-        ahead = self._ahead
-        if ahead is not None and ahead.number == number:
-            return replace(ahead, accepted=self.state.accepted[ahead.participants])
-        return plan_round(self.options, self._kept, self.sizes, self.state.accepted, number)
+        state = ServerState.initial(flat.initial_weights, flat.initial_buffers, options.clients)
+        super().__init__(options, federation.sizes, accounts, backend, state)
 
     def evaluator(self, model: nn.Module, loss: Loss, test: Samples) -> Evaluator:
         """Return an evaluator on a test set; its samples must have the shapes and types of the training set."""
@@ -141,7 +83,7 @@ class Simulator:
     def close(self) -> None:
         """Release threads and graphs."""
         self.workers.close()
-        self.backend.close()
+        super().close()
 
     def _choose_execution(self, model: nn.Module, loss: Loss, chunk: int | None) -> Execution:
         largest = int(self.sizes.max()) if self.options.batch_size is None else self.options.batch_size
@@ -173,19 +115,3 @@ class Simulator:
         from fewjoules.engine.simulator.cuda.backend import CudaBackend
 
         return CudaBackend(model, loss, self.federation, self.options, how, compiled=compiled, graphs=graphs)
-
-    def _downlink_bytes(self, plan: RoundPlan) -> IntArray:
-        """Bytes sent to each participant: the last change if it has the model before that, else the whole model."""
-        if self.options.downlink == "free":
-            return np.zeros(plan.participants.size, dtype=np.int64)
-        state = self.state
-        buffers = dense_bytes(state.buffers.cpu().numpy())
-        whole = dense_bytes(state.weights.cpu().numpy()) + buffers
-        changes = whole
-        if state.broadcast.numel():
-            change = state.broadcast.cpu().numpy()
-            positions = np.flatnonzero(change)
-            update = SparseUpdate.trusted(change.size, positions, change[positions])
-            changes = min(whole, encoded_size(update) + buffers)
-        holds_last = (state.synced[plan.participants] == plan.number - 1) & (plan.number > 1)
-        return np.where(holds_last, changes, whole).astype(np.int64)

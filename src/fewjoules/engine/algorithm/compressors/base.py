@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fewjoules.arrays import Floats, IntArray
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.codec.values import KINDS
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import CorruptPayloadError, InvalidInputError
 
 if TYPE_CHECKING:
     from fewjoules.engine.algorithm.round import ClientOrder
@@ -37,8 +39,9 @@ class Compressor:
 
     ``choose(update, residual, order)`` may overwrite its arrays. ``kind`` is set if the compressor supports only one
     kind of values; ``rounds_itself`` means that ``choose`` already rounds to it. ``dense`` means that every entry is
-    sent, whatever k is. ``on_rows`` compresses a stack of clients on a GPU (``RowsInFlight`` of
-    simulator/cuda/messages.py); without it, each client's row goes through ``choose`` on the host.
+    sent, whatever k is. The server divides what it decodes by ``scale``, if there is one. ``on_rows`` compresses a
+    stack of clients on a GPU (``RowsInFlight`` of simulator/cuda/messages.py); without it, each client's row goes
+    through ``choose`` on the host.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Compressor:
     kind: str | None = None
     rounds_itself: bool = False
     dense: bool = False
+    scale: Callable[["ClientOrder"], float] | None = None
     on_rows: Callable[[Any], RowMessages] | None = None
 
     def require_values(self, values: str) -> None:
@@ -83,3 +87,31 @@ class Compressor:
         before = SparseUpdate.trusted(sent.size, sent.positions, sent.values + rest)
         draws = order.draws() if self.rounds_itself else order.draws(1)
         return encoded_size(before, values=kind, levels=order.levels, rng=draws)
+
+    def write(self, update: Floats, residual: Floats, order: "ClientOrder") -> tuple[bytes, SparseUpdate, Floats]:
+        """Run lines 9 and 10 as ``send`` does, and write the message; ``received`` reads it."""
+        from fewjoules.codec.frame import encode
+
+        kind = self.kind_of(order)
+        if self.rounds_itself:
+            total = update + residual
+            everything = SparseUpdate.trusted(total.size, np.arange(total.size), total)
+            sent, left = self.choose(update, residual, order)
+            return encode(everything, values=kind, levels=order.levels, rng=order.draws()), sent, left
+        chosen, left = self.choose(update, residual, order)
+        draws = order.draws(1) if KINDS[kind].needs_rng else None
+        payload = encode(chosen, values=kind, levels=order.levels, rng=draws)
+        sent = self.received(payload, order, update.size)
+        left[sent.positions] += chosen.values - sent.values
+        return payload, sent, left
+
+    def received(self, payload: bytes, order: "ClientOrder", size: int) -> SparseUpdate:
+        """Return the update of a message for a model of ``size`` parameters, as the server takes it."""
+        from fewjoules.codec.frame import decode
+
+        update = decode(payload, max_size=size)
+        if update.size != size:
+            raise CorruptPayloadError(f"the payload must be for {size} parameters, got {update.size}")
+        if self.scale is None:
+            return update
+        return SparseUpdate.trusted(size, update.positions, update.values / np.float32(self.scale(order)))

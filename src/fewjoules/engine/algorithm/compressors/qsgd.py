@@ -16,9 +16,18 @@ def choose(update: Floats, residual: Floats, order: "ClientOrder") -> Sent:
     return qsgd(update, residual, order.levels, order.draws())
 
 
+def scale(order: "ClientOrder") -> float:
+    """Return 1 + omega, by which the server divides what it decodes."""
+    from fewjoules.codec.compressors import qsgd_variance
+
+    return 1.0 + qsgd_variance(order.levels)
+
+
 def on_rows(rows: Any) -> RowMessages:
     """Send all rows at once, with the same random draws as on the processor."""
     return rows.send_quantised()
 
 
-COMPRESSOR = Compressor(name="qsgd", choose=choose, kind="qsgd", rounds_itself=True, dense=True, on_rows=on_rows)
+COMPRESSOR = Compressor(
+    name="qsgd", choose=choose, kind="qsgd", rounds_itself=True, dense=True, scale=scale, on_rows=on_rows
+)
