@@ -472,6 +472,22 @@ def test_a_plan_for_another_number_of_devices_is_refused(devices, tmp_path):
     assert_refused(run("train", write(tmp_path, SCENARIO), *options), "plan", "4 devices", f"got {devices}")
 
 
+def test_a_plan_for_a_model_of_another_size_is_refused(tmp_path):
+    other = write(tmp_path, SCENARIO.replace('architecture = "softmax"', 'architecture = "cnn"'), "other.toml")
+    plan = write(tmp_path, run("plan", other, "--json").stdout, "plan.json")
+    options = ["--plan", plan, "--out", tmp_path / "out"]
+    refusal = run("train", write(tmp_path, SCENARIO), *options)
+    assert_refused(refusal, "plan", "a model of 13,706 parameters", "got a model of 650")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_of_more_rounds_than_can_be_trained_is_refused(tmp_path):
+    text = json.dumps({"version": 1, "plans": [PLAN | {"sparsity": [4.0] * 4, "rounds": 1e308}]})
+    scenario = trained_with("target_accuracy = 0.9").replace(ROUNDS, "")
+    options = ["--plan", write(tmp_path, text, "plan.json"), "--out", tmp_path / "out"]
+    assert_refused(run("train", write(tmp_path, scenario), *options), "rounds", "from 1 to 10000000", "...")
+
+
 def test_a_refused_plan_leaves_no_folder(tmp_path):
     text = json.dumps({"version": 1, "plans": [PLAN | {"sparsity": [4.0] * 3}]})
     run("train", write(tmp_path, SCENARIO), "--plan", write(tmp_path, text, "plan.json"), "--out", tmp_path / "out")

@@ -77,7 +77,7 @@ def train(
         else:
             chosen = running.read_scenario(scenario)
             planned = Plan.load(plan) if plan is not None else SCHEMES[scheme or "flexible"](chosen.problem())
-            folder = Path(out or f"fewjoules-train-{planned.scheme}")
+            folder = Path(out or f"fewjoules-train-{planned.scheme if planned.scheme in SCHEMES else 'plan'}")
             require_new_folder(folder)
         task = running.prepare_task(chosen, device, data_dir)
 

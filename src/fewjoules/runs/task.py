@@ -1,6 +1,5 @@
 """Turn a scenario into a task: data, partition, model and options."""
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.streams import stream, stream_key
 from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.models.networks import build, source_digest
+from fewjoules.engine.models.networks import build, parameter_count, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
 from fewjoules.planner.plan import Plan
@@ -110,12 +109,13 @@ def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
         raise InvalidInputError(
             f"the plan must have one sparsity for each of {len(task.scenario.fleet)} devices, got {plan.sparsity.size}"
         )
+    plan.require_model(parameter_count(task.model))
     aims = (training.target_accuracy, training.energy_budget_joules, training.time_budget_seconds)
     spare = 1 if all(aim is None for aim in aims) else SPARE_ROUNDS
     options = TrainingOptions.of(
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,
-        rounds=training.rounds or max(1, math.ceil(spare * plan.rounds)),
+        rounds=training.rounds or plan.rounds_to_train(spare),
         **training.options(task.scenario.folder),
     )
     if COMPRESSORS[options.compressor].dense and float(np.max(plan.sparsity)) > 1.0:

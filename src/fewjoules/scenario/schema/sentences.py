@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import InvalidInputError, shown
 from fewjoules.scenario.schema.base import Table
 from fewjoules.scenario.schema.tables import TABLES
 
@@ -83,5 +83,4 @@ def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return str(value).lower() if isinstance(value, bool) else "nothing" if value is None else shown(value)
