@@ -277,14 +277,14 @@ def test_a_learning_rate_beyond_float32_is_refused_or_diverges(value, tmp_path):
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ("round,client\n1,0\n", ("header must name device once", "round,client")),
+        ("round,client\n1,0\n", ("header must name device once", "got 0 such among 2 columns")),
         ("", ("header must name round once",)),
         ("round,device\n", ("at least one row",)),
         ("round,device\n0,0\n", ("round must be a whole number from 1",)),
         ("round,device\n1.5,0\n", ("whole number", "1.5")),
         ("round,device\n1,0.5\n", ("whole number", "0.5")),
         ("round,device\n1,-1\n", ("line 2", "device", "-1")),
-        ("round,device\n1,x\n", ("line 2", "device", "'x'")),
+        ("round,device\n1,x\n", ("line 2", "device", "got text")),
         ("round,device\n1,0,0\n", ("line 2", "2 cells", "got 3")),
         ("round,device\n1,4\n", ("device", "0 to 3", "got 4")),
         ("round,device\n10000001,0\n", ("round", "10000000", "got 10000001")),

@@ -45,6 +45,7 @@ def compare(
     device: options.Device = "auto",
     checkpoint_seconds: options.CheckpointSeconds = 30.0,
     plots: options.Plots = None,
+    allow_outside: options.AllowOutside = False,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
     """Train every scheme to the same accuracy and show the joules each took.
@@ -77,11 +78,11 @@ def compare(
             folder = Path(resume)
             settings = stored_settings(folder, "compare")
             held.enter_context(locked(folder))
-            chosen = stored_scenario(folder, scenario)
+            chosen = stored_scenario(folder, scenario, allow_outside=allow_outside)
             names, data_dir = _require_schemes(",".join(settings["schemes"])), data_dir or settings["data_dir"]
             device = options.stored_device(device, settings)
         else:
-            chosen = running.read_scenario(scenario)
+            chosen = running.read_scenario(scenario, allow_outside)
             folder = Path(out or "fewjoules-compare")
             require_new_folder(folder)
         plans = plans_of(chosen.problem(), names, "pareto")

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from fewjoules.runs.task import ScenarioTask
 
 
-def read_scenario(path: str | None) -> Scenario:
+def read_scenario(path: str | None, allow_outside: bool) -> Scenario:
     """Read a scenario file, or the embedded scenario."""
-    return Scenario.embedded() if path is None else Scenario.from_toml(path)
+    return Scenario.embedded() if path is None else Scenario.from_toml(path, allow_outside=allow_outside)
 
 
 def prepare_task(scenario: Scenario, device: str, data_dir: str | None) -> "ScenarioTask":

@@ -116,7 +116,7 @@ def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,
         rounds=training.rounds or plan.rounds_to_train(spare),
-        **training.options(task.scenario.folder),
+        **training.options(task.scenario.files),
     )
     if COMPRESSORS[options.compressor].dense and float(np.max(plan.sparsity)) > 1.0:
         warnings.warn(
