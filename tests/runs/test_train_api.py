@@ -294,12 +294,26 @@ class Pooled(nn.Module):
         return self.linear(inputs).mean(0)
 
 
+class FrozenLazy(nn.Module):
+    """A lazy module none of whose parameters is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.LazyLinear(4), linear()
+        for parameter in self.first.parameters():
+            parameter.requires_grad = False
+
+    def forward(self, inputs):
+        return self.last(self.first(inputs))
+
+
 def test_models_and_losses_that_do_not_fit_are_refused():
     assert_refused(["model", "one output per sample", "(3,)"], Pooled())
     assert_refused(["model", "must be float32", "bfloat16 for weight"], nn.Linear(4, 3, dtype=torch.bfloat16))
     assert_refused(["model", "gradient"], linear().requires_grad_(False))
     assert_refused(["model", "gradient"], nn.Identity())
-    assert_refused(["model", "lazy", "weight"], nn.LazyLinear(3))
+    for lazy in (nn.LazyLinear(3), FrozenLazy(), nn.Sequential(linear(), nn.LazyBatchNorm1d(affine=False))):
+        assert_refused(["model", "lazy", "one batch"], lazy)
     assert_refused(["loss", "(2, 3)"], loss=lambda outputs, targets: outputs - targets)
     assert_refused(["loss", "one number", "(2, 3)"], loss=lambda outputs, targets: outputs)
 

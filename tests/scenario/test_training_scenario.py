@@ -166,10 +166,6 @@ TOGETHER = [
     pytest.param(
         spoiled("count = 2", "count = 2000", SCENARIO), ("samples", "clients (2002)", "1437"), id="too few samples"
     ),
-    pytest.param(spoiled(TRAINING, "", SCENARIO), ("training",), id="no [training]"),
-    pytest.param(
-        spoiled(TRAINING, "", SCENARIO).replace("softmax", "resnet20"), ("[training]", "missing"), id="no [training] 2"
-    ),
     pytest.param(spoiled(DATA, "", SCENARIO), ("training.data",), id="no data"),
     pytest.param(
         spoiled(DATA, "", SCENARIO).replace("softmax", "resnet20"), ("training.data", "missing"), id="no data 2"

@@ -17,6 +17,7 @@ from fewjoules.datasets.load import load
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.streams import stream, stream_key
+from fewjoules.engine.models.architectures import ARCHITECTURES
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build, parameter_count, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
@@ -61,7 +62,7 @@ def prepare(
     """Load the data, partition it and build the model; refuse a scenario whose parts do not fit together."""
     training = scenario.training
     if training is None:
-        raise InvalidInputError(f"{scenario.name}: [training] is missing")
+        raise _without_training(scenario)
     if scenario.architecture is None:
         raise InvalidInputError(f"{scenario.name}: training needs model.architecture, got model.parameters")
     try:
@@ -81,6 +82,15 @@ def prepare(
         fleet=scenario.fleet,
         device=device,
     )
+
+
+def _without_training(scenario: Scenario) -> InvalidInputError:
+    """Return the error of a scenario without [training], with the lines that it needs as a note."""
+    known = ARCHITECTURES.get(scenario.architecture or "")
+    data = "digits" if known is None or known.usual_data is None else known.usual_data
+    error = InvalidInputError(f"{scenario.name}: [training] is missing; these lines are enough:")
+    error.add_note(f'[training]\ndata = "{data}"\nlearning_rate = 0.1')
+    return error
 
 
 def varied(task: ScenarioTask, **changes: Any) -> ScenarioTask:

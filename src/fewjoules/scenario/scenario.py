@@ -160,7 +160,9 @@ def _sizes(model: ModelTable, training: TrainingTable | None, folder: Path) -> t
         )
     data = (training and training.data) or (None if own else ARCHITECTURES[architecture].usual_data)
     if data is None:
-        raise InvalidInputError(f"model.architecture = {architecture!r} needs training.data")
+        raise InvalidInputError(
+            f"model.architecture = {architecture!r} needs training.data, such as data = 'digits' in [training]"
+        )
     images = Images(*SHAPES[data], CLASSES)
     return _sizes_of_own(architecture, images, folder) if own else _known_sizes(architecture, images, data)
 
