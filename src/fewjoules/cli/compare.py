@@ -106,7 +106,11 @@ def compare(
                     device=task.device.type,
                 )
 
-        trained = [plan.scheme for plan in plans if _train(task, plan, folder, checkpoint_seconds, begin)]
+        trained = []
+        for number, plan in enumerate(plans, start=1):
+            place = f"{number} of {len(plans)}"
+            if _train(task, plan, folder, checkpoint_seconds, begin, place):
+                trained.append(plan.scheme)
         _report(folder, chosen, trained, plots, json_only)
         if len(trained) < len(plans):
             raise typer.Exit(1)
@@ -121,7 +125,7 @@ def _require_schemes(text: str) -> list[str]:
 
 
 def _train(
-    task: "ScenarioTask", plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]
+    task: "ScenarioTask", plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None], place: str
 ) -> bool:
     """Train one scheme in its own folder, unless it is finished; return False if it diverged."""
     from fewjoules.runs.folder import clean_up, is_finished
@@ -139,6 +143,7 @@ def _train(
             resume=own.exists(),
             again=f"fewjoules compare --resume {folder}",
             begin=begin,
+            place=place,
         )
     except DivergedError as error:
         warnings.warn(f"scheme {plan.scheme} is left out: {error}", FewJoulesWarning, stacklevel=2)
