@@ -13,6 +13,12 @@ from fewjoules.scenario.schema.tables import TABLES
 _TAGS = ("range", "list", "paper", "bound", "power-law", "constrained-int", "int", "literal['all']")
 
 _MOST_KEYS = 20
+_LIMITS = {
+    "greater_than": ("gt", "above"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "below"),
+    "less_than_equal": ("le", "at most"),
+}
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
@@ -62,6 +68,10 @@ def _requirement(detail: ErrorDetails, where: str) -> str:
         return "must be written [[device]], in double brackets"
     if kind == "too_short":
         return "must have at least 1 entry"
+    if kind in _LIMITS:
+        key, words = _LIMITS[kind]
+        limit = detail["ctx"][key]
+        return f"must be {words} {limit:g}" if isinstance(limit, float) else f"must be {words} {limit}"
     return detail["msg"].replace("Input should", "must").replace("String should", "must").replace("Value error, ", "")
 
 
