@@ -48,7 +48,7 @@ def main() -> None:
     for name, (steps, sparsity, changes) in KINDS.items():
         chosen = {"local_steps": steps, "sparsity": np.full(len(task.federation.parts), sparsity), "seed": 0}
         chosen |= {"rounds": max(1, given.steps // steps), "learning_rate": 0.05, "precision": precision}
-        options = TrainingOptions.of(**task.training.options(task.scenario.folder) | chosen | changes)
+        options = TrainingOptions.of(**task.training.options(task.scenario.files) | chosen | changes)
         hashes = [hash_of_weights(task, options, compiled) for _ in range(given.repeat)]
         print(f"  {name:8s}  {'  '.join(hashes)}", flush=True)
 

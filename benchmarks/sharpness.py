@@ -76,7 +76,7 @@ def main() -> None:
     chosen = {"learning_rate": given.learning_rate, "seed": given.seed, "rounds": last + MORE_ROUNDS}
     chosen |= {"compressor": "none"}
     chosen |= {"local_steps": 1, "sparsity": np.ones(devices)}
-    options = TrainingOptions.of(**task.training.options(task.scenario.folder) | chosen)
+    options = TrainingOptions.of(**task.training.options(task.scenario.files) | chosen)
     simulator = Simulator(task.model, task.federation, options, loss=cross_entropy)
     batch = devices * options.batch_size
     rows = []

@@ -7,12 +7,14 @@ Every device has the same sparsity in a pilot run. Runs that do not reach the ta
 cheaper grid lower training.target_accuracy first: the shape of the law matters, and tau scales with the target.
 """
 
+import argparse
 import dataclasses
 import sys
 
 import numpy as np
 
 from fewjoules.engine.simulator.loop import TARGET
+from fewjoules.errors import FewJoulesError, InvalidInputError
 from fewjoules.planner.schemes import unified
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.task import options_for, prepare
@@ -34,6 +36,8 @@ def main(scenario: str, target: str) -> None:
     chosen = Scenario.from_toml(scenario)
     task = prepare(chosen, choose_device("auto"))
     base = options_for(task, unified(chosen.problem()))
+    if base.target_accuracy is None:
+        raise InvalidInputError(f"{scenario}: training.target_accuracy is missing")
     with open(target, "w", encoding="utf-8") as file:
         print("sparsity,local_steps,rounds", file=file, flush=True)
         for steps in LOCAL_STEPS:
@@ -52,4 +56,11 @@ def main(scenario: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", metavar="SCENARIO.toml", help="with a [training] table and a target_accuracy")
+    parser.add_argument("target", metavar="pilot-runs.csv", help="written, one row per pilot run that met the target")
+    given = parser.parse_args()
+    try:
+        main(given.scenario, given.target)
+    except (FewJoulesError, OSError) as error:
+        parser.exit(2, f"error: {error}\n")

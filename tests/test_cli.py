@@ -58,6 +58,7 @@ overhead_bits = 640
 PLAN_KEYS = {
     "scheme",
     "solver",
+    "parameters",
     "local_steps",
     "sparsity",
     "rounds",
@@ -131,7 +132,7 @@ def write(folder: Path, text: str, name: str = "scenario.toml") -> Path:
 def test_json_has_exactly_the_promised_shape(scenario):
     document = strict_json(run("plan", scenario, "--json"))
     assert set(document) == {"version", "plans"}
-    assert document["version"] == 1
+    assert document["version"] == 2
     (plan,) = document["plans"]
     assert set(plan) == PLAN_KEYS
     assert (plan["scheme"], plan["solver"]) == ("flexible", "pareto")
@@ -228,6 +229,7 @@ def test_the_command_prints_the_very_numbers_of_the_python_api(scenario, scheme)
     assert printed == {
         "scheme": scheme,
         "solver": plan.solver,
+        "parameters": plan.parameters,
         "local_steps": plan.local_steps,
         "sparsity": plan.sparsity.tolist(),
         "rounds": plan.rounds,

@@ -4,6 +4,8 @@ import contextlib
 import importlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -154,3 +156,16 @@ def test_the_rounds_of_the_embedded_scenario_are_the_fit_to_its_pilot_runs():
     embedded = Scenario.embedded().rounds
     for name in ("tau", "c", "a", "q"):
         assert getattr(embedded, name) == pytest.approx(getattr(fitted, name), rel=2e-3)
+
+
+def test_the_example_of_pilot_runs_says_how_it_is_called(tmp_path):
+    script = [sys.executable, str(ROOT / "examples" / "pilot_runs.py")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: pilot_runs.py [-h] SCENARIO.toml pilot-runs.csv")
+    missing = [*script, str(tmp_path / "nowhere.toml"), str(tmp_path / "runs.csv")]
+    done = subprocess.run(missing, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "runs.csv").exists()

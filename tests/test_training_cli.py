@@ -27,7 +27,7 @@ from fewjoules.runs.lock import LOCK
 from fewjoules.scenario import Scenario
 from tests.datasets.files import write_mnist
 from tests.reports.test_page import Reader
-from tests.scenario.test_training_scenario import ROUNDS, SCENARIO, trained_with
+from tests.scenario.test_training_scenario import ROUNDS, SCENARIO, TRAINING, trained_with
 from tests.test_bad_input import assert_refused, run, write
 
 DOCUMENTED = Path(__file__).parents[1] / "docs" / "ledger.md"
@@ -470,6 +470,43 @@ def test_a_plan_for_another_number_of_devices_is_refused(devices, tmp_path):
     text = json.dumps({"version": 1, "plans": [PLAN | {"sparsity": [4.0] * devices}]})
     options = ["--plan", write(tmp_path, text, "plan.json"), "--out", tmp_path / "out"]
     assert_refused(run("train", write(tmp_path, SCENARIO), *options), "plan", "4 devices", f"got {devices}")
+
+
+def test_a_plan_for_a_model_of_another_size_is_refused(tmp_path):
+    other = write(tmp_path, SCENARIO.replace('architecture = "softmax"', 'architecture = "cnn"'), "other.toml")
+    plan = write(tmp_path, run("plan", other, "--json").stdout, "plan.json")
+    options = ["--plan", plan, "--out", tmp_path / "out"]
+    refusal = run("train", write(tmp_path, SCENARIO), *options)
+    assert_refused(refusal, "plan", "a model of 13,706 parameters", "got a model of 650")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_of_more_rounds_than_can_be_trained_is_refused(tmp_path):
+    text = json.dumps({"version": 1, "plans": [PLAN | {"sparsity": [4.0] * 4, "rounds": 1e308}]})
+    scenario = trained_with("target_accuracy = 0.9").replace(ROUNDS, "")
+    options = ["--plan", write(tmp_path, text, "plan.json"), "--out", tmp_path / "out"]
+    assert_refused(run("train", write(tmp_path, scenario), *options), "rounds", "from 1 to 10000000", "...")
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_a_scenario_without_training_is_told_three_lines_that_are_enough(command, tmp_path):
+    write_mnist(tmp_path / "data", train=40, test=20)
+    without = SCENARIO.replace(TRAINING, "").replace('"softmax"', '"mlp"')
+    done = run(command, write(tmp_path, without), "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    sentence, *lines = done.stderr.splitlines()
+    assert sentence == f"error: {tmp_path / 'scenario.toml'}: [training] is missing; these lines are enough:"
+    assert lines == ["[training]", 'data = "mnist"', "learning_rate = 0.1"]
+    assert not (tmp_path / "out").exists()
+    pasted = without + "\n" + "\n".join([*lines, "rounds = 1"]) + "\n"
+    done = run(command, write(tmp_path, pasted), "--data-dir", tmp_path / "data", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(("model", "data"), [('architecture = "resnet20"', "cifar10"), ("parameters = 650", "digits")])
+def test_the_data_to_paste_are_those_of_the_architecture(model, data, tmp_path):
+    without = SCENARIO.replace(TRAINING, "").replace('architecture = "softmax"', model)
+    assert f'data = "{data}"' in run("train", write(tmp_path, without)).stderr.splitlines()
 
 
 def test_a_refused_plan_leaves_no_folder(tmp_path):

@@ -100,8 +100,8 @@ def weights_of(task):
 def test_a_varied_task_keeps_its_preset(digits):
     text = digits.scenario.text.replace("[training]", '[training]\npreset = "dgc"')
     named = dataclasses.replace(digits, training=Scenario.from_text(text, "some", digits.scenario.folder).training)
-    given = varied(named, seed=5).training.options(digits.scenario.folder)
-    assert given == named.training.options(digits.scenario.folder) | {"seed": 5}
+    given = varied(named, seed=5).training.options(digits.scenario.files)
+    assert given == named.training.options(digits.scenario.files) | {"seed": 5}
     assert "compressor" not in given
 
 

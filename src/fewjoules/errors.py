@@ -43,9 +43,9 @@ class FewJoulesWarning(UserWarning):
 def require_number(name: str, value: Any, *, low: float, high: float = math.inf, above: bool = False) -> float:
     """Return a finite number in [low, high], or in (low, high] with ``above``, as a float; refuse anything else."""
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    inside = is_number and math.isfinite(value) and (value > low if above else value >= low) and value <= high
+    inside = is_number and _is_finite(value) and (value > low if above else value >= low) and value <= high
     if not inside:
-        raise InvalidInputError(f"{name} must be {_range_text(low, high, above)}, got {value!r}")
+        raise InvalidInputError(f"{name} must be {_range_text(low, high, above)}, got {shown(value)}")
     return float(value)
 
 
@@ -53,26 +53,51 @@ def require_integer(name: str, value: Any, *, low: int, high: int) -> int:
     """Return a whole number in [low, high]; refuse anything else."""
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_integer or not low <= value <= high:
-        raise InvalidInputError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+        raise InvalidInputError(f"{name} must be a whole number from {low} to {high}, got {shown(value)}")
     return int(value)
 
 
-def require_array(name: str, values: ArrayLike, *, low: float = 0.0, infinite: bool = False) -> FloatArray:
-    """Return a number or a vector of numbers >= low, finite unless ``infinite``; an error names the first bad entry."""
+def require_array(
+    name: str, values: ArrayLike, *, low: float = 0.0, high: float = math.inf, infinite: bool = False
+) -> FloatArray:
+    """Return a number or a vector of numbers in [low, high], finite unless ``infinite``.
+
+    An error names the first bad entry.
+    """
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{name} must hold numbers only, got {values!r}") from error
+        given = np.asarray(values)
+        if given.dtype.kind in "bUS":  # which NumPy would turn into numbers
+            raise TypeError(given.dtype)
+        array = given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{name} must hold numbers only, got {shown(values)}") from error
     if array.ndim > 1:
         raise InvalidInputError(f"{name} must be a number or one-dimensional, got shape {array.shape}")
-    good = (array >= low) & (infinite | np.isfinite(array))
+    good = (array >= low) & (array <= high) & (infinite | np.isfinite(array))
     if not np.all(good):
         entry = int(np.argmin(good))
         value = float(array.flat[entry])
         where = f"{name}[{entry}]" if array.ndim else name
         kind = "a number" if infinite else "a finite number"
-        raise InvalidInputError(f"{where} must be {kind} of at least {low:g}, got {value!r}")
+        most = f" and at most {high:g}" if math.isfinite(high) else ""
+        raise InvalidInputError(f"{where} must be {kind} of at least {low:g}{most}, got {value!r}")
     return array
+
+
+def shown(value: Any, most: int = 60) -> str:
+    """Return a value as error sentences show it, shortened where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return "a number of too many digits"
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond any float
+        return False
 
 
 def _range_text(low: float, high: float, above: bool) -> str:

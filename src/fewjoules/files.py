@@ -1,6 +1,7 @@
-"""Write files that appear whole or not at all, and read text files of limited size."""
+"""Write files that appear whole or not at all, and read regular files only."""
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,14 +46,34 @@ def remove_partials(folder: Path) -> None:
         file.unlink()
 
 
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file to read it; refuse folders, pipes and devices, without waiting for a writer."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
+    raise InvalidInputError(f"{path}: must be a regular file, got {kind}")
+
+
+def require_regular(path: str | Path) -> None:
+    """Refuse what ``open_regular`` refuses, for readers that open files themselves."""
+    open_regular(path).close()
+
+
 def read_text(path: str | Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a UTF-8 file, or raise an error that names it."""
     file = Path(path)
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(max_bytes + 1)  # a device or a pipe may have no end
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    with open_regular(file) as stream:
+        try:
+            data = stream.read(max_bytes + 1)
+        except OSError as error:
+            raise InvalidInputError(f"{file}: cannot be read ({error.strerror or error})") from error
     if len(data) > max_bytes:
         raise InvalidInputError(f"{file}: the file must have at most {max_bytes} bytes, got more")
     try:

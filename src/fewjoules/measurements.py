@@ -32,7 +32,7 @@ def read_columns(
         if table.header.count(name) != 1:
             raise InvalidInputError(
                 f"{path}: the header must name {name} once (wanted: {', '.join(columns)}), "
-                f"got {','.join(table.header)!r}"
+                f"got {table.header.count(name)} such among {len(table.header)} columns"
             )
     if not table.rows:
         raise InvalidInputError(f"{path}: must have at least one row of numbers below the header")
@@ -87,10 +87,13 @@ class _Table:
         return np.array([self._number(line, name, row[index], limits) for line, row in self.rows])
 
     def _number(self, line: int, name: str, text: str, limits: _Limits) -> float:
+        """Return a number within its limits; errors never show text, which may be that of a wrong file."""
         try:
             value = float(text)
         except ValueError:
-            value = math.nan
+            raise InvalidInputError(
+                f"{self.path}, line {line}: {name} must be {limits}, got {'text' if text else 'nothing'}"
+            ) from None
         if not limits.allow(value):
-            raise InvalidInputError(f"{self.path}, line {line}: {name} must be {limits}, got {text!r}")
+            raise InvalidInputError(f"{self.path}, line {line}: {name} must be {limits}, got {value!r}")
         return value

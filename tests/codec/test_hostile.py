@@ -32,15 +32,18 @@ CODED = 1 << 6
 def outcome(payload, max_size=SMALL):
     """The update, checked to be consistent and to be what the page says, or None where it is refused."""
     try:
-        update = codec.decode(payload, max_size=max_size)
+        update = codec.decode(payload, max_size=max_size, allow_nonfinite=True)
     except CorruptPayloadError:
         return None
+    if not np.isfinite(update.values).all():
+        assert refused(payload, max_size)
     assert 0 <= update.size <= max_size
     assert (update.positions.dtype, update.values.dtype) == (np.int64, np.float32)
     assert update.positions.shape == update.values.shape == (update.count,)
     assert (np.diff(update.positions, prepend=-1) > 0).all()
     assert update.count == 0 or update.positions[-1] < update.size
-    assert codec.decode(codec.encode(update, allow_nan=True), max_size=max_size) == update
+    again = codec.encode(update, allow_nonfinite=True)
+    assert codec.decode(again, max_size=max_size, allow_nonfinite=True) == update
     try:
         message = literal_decode(payload, max_size)
     except RefusedError as refusal:
@@ -192,6 +195,7 @@ def test_long_messages_with_changed_bytes_are_decoded_or_refused(kind, sparsity)
         assert decoded.positions.size == decoded.values.size <= decoded.size <= 2**18
         assert (np.diff(decoded.positions, prepend=-1) > 0).all()
         assert decoded.positions[-1] < decoded.size
+        assert np.isfinite(decoded.values).all()
 
 
 # ---- the header ----
@@ -454,6 +458,21 @@ def test_a_two_bit_value_of_more_than_two_bits_is_refused(symbol):
 def test_a_scale_that_no_encoder_writes_is_refused(kind, scale):
     side = (b"\x03" if kind == "qsgd" else b"") + np.float32(scale).tobytes()
     assert refused(message(ALL | KIND_FLAG[kind], 2, 2, side + (b"\x00\x01" if kind == "ternary" else b"\x80\x81")))
+
+
+@pytest.mark.parametrize("kind", ["int8", "qsgd", "ternary", "two-bit"])
+def test_the_largest_scale_gives_finite_values(kind):
+    """A level is at most the number of levels, so that no value exceeds its scale."""
+    largest = np.finfo(np.float32).max
+    side, symbols = np.float32(largest).tobytes(), b"\x01\xff"
+    if kind == "qsgd":
+        side = b"\x7f" + side
+    if kind == "two-bit":
+        side = 2 * side
+    if kind in ("ternary", "two-bit"):
+        symbols = b"\x00\x01"
+    update = outcome(message(ALL | KIND_FLAG[kind], 2, 2, side + symbols))
+    np.testing.assert_array_equal(np.abs(update.values), [largest, largest])
 
 
 # ---- memory and time ----

@@ -1,5 +1,7 @@
 """Plans are saved and loaded without losing a bit; damaged files are refused."""
 
+import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -37,7 +39,9 @@ def test_kept_entries_are_rounded_only_at_the_end(plan):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: d | {"version": 2}, "version must be 1, got 2"),
+        (lambda d: d | {"version": 3}, "version must be 1 or 2, got 3"),
+        (lambda d: d | {"version": True}, "version must be 1 or 2, got True"),
+        (lambda d: d | {"version": 1}, "exactly the keys .*check \\['parameters'\\]"),
         (lambda d: d | {"plans": None}, "plans must be a list"),
         (lambda d: d | {"plans": []}, "exactly 1 plan, got 0"),
         (lambda d: d | {"plans": [d["plans"][0] | {"luck": 1}]}, "luck"),
@@ -45,6 +49,17 @@ def test_kept_entries_are_rounded_only_at_the_end(plan):
         (lambda d: d | {"plans": [d["plans"][0] | {"local_steps": 0}]}, "local_steps must be"),
         (lambda d: d | {"plans": [d["plans"][0] | {"rounds": "many"}]}, "rounds must be"),
         (lambda d: d | {"plans": [d["plans"][0] | {"energy_joules": 1.0}]}, "energy_joules must be radio_joules"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"parameters": 0}]}, "parameters must be a whole number from 1"),
+        (
+            lambda d: d | {"plans": [d["plans"][0] | {"sparsity": [1e308]}]},
+            r"sparsity\[0\] .* at most 1e\+12, got 1e\+308",
+        ),
+        (lambda d: d | {"plans": [d["plans"][0] | {"sparsity": [2.0, True]}]}, "sparsity must be a list of numbers"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"sparsity": ["2"]}]}, "sparsity must hold numbers only"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"sparsity": 2.0}]}, "sparsity must be a list of numbers"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"rounds": 10**400}]}, r"rounds must be .*, got 10+\.\.\."),
+        (lambda d: d | {"plans": [d["plans"][0] | {"scheme": ["a"]}]}, "scheme must be a name"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"solver": "\ud800"}]}, "solver must be a name"),
         (lambda d: d | {"plans": ["plan"]}, "exactly the keys"),
     ],
 )
@@ -54,6 +69,63 @@ def test_a_damaged_plan_is_refused_by_name(plan, tmp_path, damage, message):
     with pytest.raises(fj.InvalidInputError, match=message) as refusal:
         fj.Plan.load(file)
     assert str(file) in str(refusal.value)
+
+
+def test_a_plan_of_version_1_is_read_and_fits_every_model(plan):
+    document = json.loads(plans_to_json([plan]))
+    del document["plans"][0]["parameters"]
+    (read,) = plans_from_json(json.dumps(document | {"version": 1}), source="here")
+    assert read.parameters is None
+    read.require_model(771)
+    assert read.to_dict() == plan.to_dict() | {"parameters": None}
+    (again,) = plans_from_json(plans_to_json([read]), source="here")
+    assert again.to_dict() == read.to_dict()
+
+
+def test_a_plan_fits_only_a_model_of_its_size(plan):
+    assert plan.parameters == fj.Scenario.embedded().parameters
+    plan.require_model(plan.parameters)
+    with pytest.raises(fj.InvalidInputError, match=r"for a model of 13,706 parameters, got a model of 771$"):
+        plan.require_model(771)
+
+
+def test_a_key_that_is_given_twice_is_refused():
+    with pytest.raises(fj.InvalidInputError, match="the key 'version' is given twice"):
+        plans_from_json('{"version": 2, "version": 2, "plans": []}', source="here")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sparsity": [2.0, 1e308]}, r"sparsity\[1\] must be .* at most 1e\+12"),
+        ({"sparsity": [np.nan]}, r"sparsity\[0\] must be"),
+        ({"sparsity": [10**400]}, "sparsity must hold numbers only"),
+        ({"local_steps": 2.0}, "local_steps must be a whole number"),
+        ({"local_steps": True}, "local_steps must be a whole number"),
+        ({"local_steps": 10**5000}, "local_steps must be .*, got a number of too many digits"),
+        ({"rounds": np.inf}, "rounds must be a finite number"),
+        ({"radio_joules": 1e308, "compute_joules": 1e308}, "energy_joules must be a finite number"),
+        ({"lower_bound_joules": -1.0}, "lower_bound_joules must be"),
+        ({"scheme": None}, "scheme must be a name"),
+    ],
+)
+def test_a_plan_made_in_python_is_checked_too(plan, change, message):
+    with pytest.raises(fj.InvalidInputError, match=message):
+        dataclasses.replace(plan, **change)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "times", "trained"), [(0.0, 4, 1), (2.3, 4, 10), (2.3, 1, 3), (1e308, 4, 4 * int(1e308))]
+)
+def test_rounds_to_train_are_rounded_up_however_many(plan, rounds, times, trained):
+    assert dataclasses.replace(plan, rounds=rounds).rounds_to_train(times) == trained
+
+
+@pytest.mark.parametrize("steps", [range(1, 10**30), itertools.count(1)])
+def test_choices_of_local_steps_without_end_are_refused(steps):
+    problem = fj.Scenario.embedded().problem()
+    with pytest.raises(fj.InvalidInputError, match="local_steps must offer 1 to 100000 choices, got more"):
+        problem.with_choices(local_steps=steps)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[1]", "null"])

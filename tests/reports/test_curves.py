@@ -1,5 +1,8 @@
 """What the figures show: thinned, sorted and averaged without changing what is true."""
 
+import math
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -97,6 +100,13 @@ def test_a_logarithmic_axis_holds_its_values_and_at_least_two_ticks(values):
     assert axis.high / axis.low >= 4.0
     assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
     assert len(set(axis.labels)) == len(axis.labels)
+
+
+@given(st.lists(st.floats(5e-324, sys.float_info.max), min_size=1, max_size=5))
+def test_a_logarithmic_axis_of_any_floats_is_finite(values):
+    axis = curves.log_axis(values)
+    assert 0.0 < axis.low < axis.high < math.inf
+    assert len(axis.ticks) >= 1
 
 
 def test_ticks_are_labelled_in_full_and_large_ones_in_powers():

@@ -294,12 +294,26 @@ class Pooled(nn.Module):
         return self.linear(inputs).mean(0)
 
 
+class FrozenLazy(nn.Module):
+    """A lazy module none of whose parameters is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.LazyLinear(4), linear()
+        for parameter in self.first.parameters():
+            parameter.requires_grad = False
+
+    def forward(self, inputs):
+        return self.last(self.first(inputs))
+
+
 def test_models_and_losses_that_do_not_fit_are_refused():
     assert_refused(["model", "one output per sample", "(3,)"], Pooled())
-    assert_refused(["model", "BFloat16"], nn.Linear(4, 3, dtype=torch.bfloat16))
+    assert_refused(["model", "must be float32", "bfloat16 for weight"], nn.Linear(4, 3, dtype=torch.bfloat16))
     assert_refused(["model", "gradient"], linear().requires_grad_(False))
     assert_refused(["model", "gradient"], nn.Identity())
-    assert_refused(["model", "lazy", "weight"], nn.LazyLinear(3))
+    for lazy in (nn.LazyLinear(3), FrozenLazy(), nn.Sequential(linear(), nn.LazyBatchNorm1d(affine=False))):
+        assert_refused(["model", "lazy", "one batch"], lazy)
     assert_refused(["loss", "(2, 3)"], loss=lambda outputs, targets: outputs - targets)
     assert_refused(["loss", "one number", "(2, 3)"], loss=lambda outputs, targets: outputs)
 
@@ -587,3 +601,25 @@ def test_targets_that_are_numbers_need_a_loss():
 def test_a_target_accuracy_is_refused_where_accuracy_is_never_known():
     with pytest.raises(InvalidInputError, match="target_accuracy needs a model with one score per class"):
         regression(loss=nn.functional.mse_loss, target_accuracy=0.9)
+
+
+def planned_for(parameters):
+    rounds = fj.PowerLawRounds(tau=20.0, c=0.0043, a=0.5, q=0.6)
+    problem = fj.ControlProblem(
+        fleet=fj.Fleet(joules_per_bit=[1e-7] * 3, joules_per_step=1e-3),
+        rounds=rounds,
+        parameters=parameters,
+        sparsity=(1.0, 5.0),
+        local_steps=[2],
+    )
+    return fj.solve(problem)
+
+
+def test_a_plan_for_a_model_of_another_size_is_refused():
+    own = {"local_steps": None, "sparsity": None}
+    assert train(plan=planned_for(15), **own).metrics.size == 3
+    assert_refused(["plan", "11,000,000 parameters", "a model of 15"], plan=planned_for(11_000_000), **own)
+
+
+def test_a_sparsity_beyond_every_model_is_refused():
+    assert_refused(["sparsity", "at most 1e+12", "1e+308"], sparsity=1e308)

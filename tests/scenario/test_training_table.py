@@ -1,6 +1,7 @@
 """Every option of a run may be set in [training], with the default and the limits that it has in Python."""
 
 import math
+import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from fewjoules.engine.algorithm.declared import Choice, Flag, Number, Rounds, Whole
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.errors import InvalidInputError
+from fewjoules.scenario.schema.sentences import validate
 from fewjoules.scenario.schema.training import TrainingTable
 
 SAID_ELSEWHERE = {"local_steps", "sparsity", "failures"}  # by a plan, and by a file of failures
@@ -78,3 +80,19 @@ def test_all_local_data_is_a_word_in_a_file():
 def test_only_what_a_file_states_reaches_the_run():
     table = TrainingTable.model_validate({"data": "digits", "learning_rate": 0.1, "seed": 3})
     assert table.options(Path()) == {"learning_rate": 0.1, "seed": 3, "failures": {}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("learning_rate", 1e39, "learning_rate must be at most 3e+38, got 1e+39"),
+        ("learning_rate", 0.0, "learning_rate must be above 0, got 0.0"),
+        ("adam_epsilon", 1e30, "adam_epsilon must be at most 1e+19, got 1e+30"),
+        ("momentum", 1.0, "momentum must be below 1, got 1.0"),
+        ("rounds", 0, "rounds must be at least 1, got 0"),
+        ("rounds", 10**8, "rounds must be at most 10000000, got 100000000"),
+    ],
+)
+def test_limits_are_written_in_few_digits(key, value, sentence):
+    with pytest.raises(InvalidInputError, match=f"^{re.escape(sentence)}$"):
+        validate(TrainingTable, {key: value})

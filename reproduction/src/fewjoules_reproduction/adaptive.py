@@ -1,9 +1,11 @@
 """Dense local SGD whose H follows the resources that are left, after [WANG19]."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.simulator.loop import Report
 from fewjoules.runs.task import ScenarioTask
 from fewjoules.runs.training import DIVERGED, Training, continued, in_memory, train_task
 from fewjoules_reproduction.estimates import ClientGradients, adaptive_local_steps, estimate_drift
@@ -13,7 +15,12 @@ ESTIMATE_BATCH = 128
 LARGEST_STEPS = 50
 
 
-def train_adaptively(task: ScenarioTask, options: TrainingOptions, graphs: dict[Any, Any]) -> Training:
+def train_adaptively(
+    task: ScenarioTask,
+    options: TrainingOptions,
+    graphs: dict[Any, Any],
+    on_round: Callable[[Report], None] | None = None,
+) -> Training:
     """As many local steps as ``options`` have rounds, for at most the joules of as many dense rounds with H = 1."""
     fleet, rate = task.scenario.problem().fleet, options.learning_rate
     gradients = ClientGradients(task.model, task.loss, task.federation, seed=options.seed)
@@ -28,7 +35,7 @@ def train_adaptively(task: ScenarioTask, options: TrainingOptions, graphs: dict[
             options, local_steps=local_steps, rounds=before + rounds, evaluate_every=before + rounds
         )
         opened = in_memory if training is None else continued(training)
-        training = train_task(task, part, opened=opened, graphs=graphs, keep_diverged=True)
+        training = train_task(task, part, opened=opened, graphs=graphs, keep_diverged=True, on_round=on_round)
         left -= rounds * local_steps
         if training.reason == DIVERGED or left == 0:
             return training

@@ -13,6 +13,7 @@ import typer
 
 from fewjoules.cli import options
 from fewjoules.cli.console import console, plain_errors
+from fewjoules.cli.live import LiveJobs, live_console, live_jobs
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.runs.lock import LOCK, locked
 
@@ -131,16 +132,22 @@ def _trained(
     from fewjoules_reproduction.trainings import training_figures
 
     began, made = time.monotonic(), 0
+    live: LiveJobs | None = None
 
     def show(name: str, done: int, total: int) -> None:
         nonlocal made
         made += 1
-        typer.echo(f"{time.monotonic() - began:7.1f} s  {done:3d} of {total}  {name}", err=True)
+        if live is not None:
+            live.job(name, done, total)
+        else:
+            typer.echo(f"{time.monotonic() - began:7.1f} s  {done:3d} of {total}  {name}", err=True)
 
+    terminal = live_console() if means.train and names else None
     pool = contextlib.nullcontext() if processes == 1 or not means.train else processes_of(processes)
     try:
-        with pool as executor:
-            return training_figures(names, folder, replace(means, executor=executor, on_job=show), quick)
+        with pool as executor, contextlib.nullcontext() if terminal is None else live_jobs(terminal) as live:
+            told = replace(means, executor=executor, on_job=show, on_round=None if live is None else live.round)
+            return training_figures(names, folder, told, quick)
     except KeyboardInterrupt:
         typer.echo(f"stopped; {made} new trainings are kept, and the same command continues from there", err=True)
         raise

@@ -2,15 +2,17 @@
 
 import copy
 import dataclasses
+import functools
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.simulator.loop import TARGET
+from fewjoules.engine.simulator.loop import TARGET, Report
 from fewjoules.ledger.schema import RowArray
 from fewjoules.runs.device import choose_device, device_name
 from fewjoules.runs.task import ScenarioTask, prepare, varied
@@ -30,6 +32,7 @@ class Lab:
         self.study = STUDIES[study]
         self.task = prepare(embedded_scenario(self.study.scenario), choose_device(device), data_dir)
         self._seeded = {self.task.training.seed: self.task}
+        self.on_round: Callable[[int, Report], None] | None = None
         self._graphs: dict[Any, Any] = {}
         self._precision = self.study.scale.gpu_precision if self.task.device.type == "cuda" else "float32"
 
@@ -98,7 +101,11 @@ class Lab:
             evaluate_every=max(1, scale.resolution // setting.local_steps),
         )
         task = self._task(seed)
-        training = train_adaptively(task, options, self._graphs) if setting.adaptive else self._trained(task, options)
+        training = (
+            train_adaptively(task, options, self._graphs, self._listener(options))
+            if setting.adaptive
+            else self._trained(task, options)
+        )
         return self._described(setting) | {
             "stop_reason": training.reason,
             "curve": curve_of(training.loop.metrics.rows()),
@@ -121,14 +128,17 @@ class Lab:
         return self._seeded[seed]
 
     def _options(self, setting: Setting, rate: float, seed: int, **more: Any) -> TrainingOptions:
-        given = self.task.training.options(self.task.scenario.folder)
+        given = self.task.training.options(self.task.scenario.files)
         given |= {"learning_rate": rate, "seed": seed, "precision": self._precision}
         return TrainingOptions.of(
             **given | dict(setting.changes) | {"local_steps": setting.local_steps, "sparsity": setting.sparsity} | more
         )
 
     def _trained(self, task: ScenarioTask, options: TrainingOptions) -> Training:
-        return train_task(task, options, graphs=self._graphs, keep_diverged=True)
+        return train_task(task, options, graphs=self._graphs, keep_diverged=True, on_round=self._listener(options))
+
+    def _listener(self, options: TrainingOptions) -> Callable[[Report], None] | None:
+        return None if self.on_round is None else functools.partial(self.on_round, options.rounds)
 
     def _described(self, setting: Setting) -> Record:
         return {

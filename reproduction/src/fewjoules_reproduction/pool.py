@@ -1,6 +1,7 @@
 """Carry out trainings, in this process or in several; a training that has a record is not repeated."""
 
 import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -16,6 +17,7 @@ from fewjoules_reproduction.records import Record, Records
 from fewjoules_reproduction.studies import STUDIES, Setting
 
 if TYPE_CHECKING:
+    from fewjoules.engine.simulator.loop import Report
     from fewjoules_reproduction.lab import Lab
 
 
@@ -118,6 +120,7 @@ class Means:
     executor: Executor | None = None  # from ``processes_of``; None trains in this process, one job at a time
     train: bool = True
     on_job: Callable[[str, int, int], None] = lambda _name, _done, _total: None
+    on_round: "Callable[[str, int, Report], None] | None" = None  # name, rounds and report; only without an executor
 
 
 def carry_out(jobs: Iterable[Job], means: Means) -> dict[str, Record]:
@@ -143,7 +146,7 @@ def carry_out(jobs: Iterable[Job], means: Means) -> dict[str, Record]:
 def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:
     if means.executor is None:
         for job in jobs:
-            yield job, _make(job, means.device, means.data_dir)
+            yield job, _make(job, means.device, means.data_dir, means.on_round)
         return
     pending = {means.executor.submit(_make, job, means.device, means.data_dir): job for job in jobs}
     for future in as_completed(pending):
@@ -189,7 +192,12 @@ def _end_with_parent() -> None:
 _labs: "dict[tuple[str, str, str | None], Lab]" = {}  # by task, device and data folder; only the last one is kept
 
 
-def _make(job: Job, device: str, data_dir: str | None) -> Record:
+def _make(
+    job: Job,
+    device: str,
+    data_dir: str | None,
+    on_round: "Callable[[str, int, Report], None] | None" = None,
+) -> Record:
     from fewjoules_reproduction.lab import Lab
 
     key = (STUDIES[job.study].task, device, data_dir)
@@ -199,6 +207,7 @@ def _make(job: Job, device: str, data_dir: str | None) -> Record:
     if _labs[key].study.name != job.study:
         _labs[key] = _labs[key].of(job.study)
     lab = _labs[key]
+    lab.on_round = None if on_round is None else functools.partial(on_round, job.name)
     if job.kind == "constants":
         return lab.constants()
     assert job.setting is not None

@@ -92,8 +92,8 @@ class Table:
         try:
             raw = _lines(text, csv.QUOTE_MINIMAL)
             kinds = _lines(text, csv.QUOTE_NONNUMERIC)  # entries that are not quoted become floats
-        except (csv.Error, ValueError) as error:
-            raise InvalidInputError(f"{path}: must be CSV with quoted text ({error})") from error
+        except (csv.Error, ValueError) as error:  # which may quote the file
+            raise InvalidInputError(f"{path}: must be CSV with quoted text") from error
         if not raw or any(len(line) != len(raw[0]) for line in raw) or len(set(raw[0])) < len(raw[0]):
             raise InvalidInputError(f"{path}: must have a header and lines of its length, got {len(raw)} lines")
         columns = zip(*raw[1:], strict=True) if len(raw) > 1 else iter([()] * len(raw[0]))

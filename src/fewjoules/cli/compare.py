@@ -45,6 +45,7 @@ def compare(
     device: options.Device = "auto",
     checkpoint_seconds: options.CheckpointSeconds = 30.0,
     plots: options.Plots = None,
+    allow_outside: options.AllowOutside = False,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
     """Train every scheme to the same accuracy and show the joules each took.
@@ -77,11 +78,11 @@ def compare(
             folder = Path(resume)
             settings = stored_settings(folder, "compare")
             held.enter_context(locked(folder))
-            chosen = stored_scenario(folder, scenario)
+            chosen = stored_scenario(folder, scenario, allow_outside=allow_outside)
             names, data_dir = _require_schemes(",".join(settings["schemes"])), data_dir or settings["data_dir"]
             device = options.stored_device(device, settings)
         else:
-            chosen = running.read_scenario(scenario)
+            chosen = running.read_scenario(scenario, allow_outside)
             folder = Path(out or "fewjoules-compare")
             require_new_folder(folder)
         plans = plans_of(chosen.problem(), names, "pareto")
@@ -105,7 +106,11 @@ def compare(
                     device=task.device.type,
                 )
 
-        trained = [plan.scheme for plan in plans if _train(task, plan, folder, checkpoint_seconds, begin)]
+        trained = []
+        for number, plan in enumerate(plans, start=1):
+            place = f"{number} of {len(plans)}"
+            if _train(task, plan, folder, checkpoint_seconds, begin, place):
+                trained.append(plan.scheme)
         _report(folder, chosen, trained, plots, json_only)
         if len(trained) < len(plans):
             raise typer.Exit(1)
@@ -120,7 +125,7 @@ def _require_schemes(text: str) -> list[str]:
 
 
 def _train(
-    task: "ScenarioTask", plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]
+    task: "ScenarioTask", plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None], place: str
 ) -> bool:
     """Train one scheme in its own folder, unless it is finished; return False if it diverged."""
     from fewjoules.runs.folder import clean_up, is_finished
@@ -138,6 +143,7 @@ def _train(
             resume=own.exists(),
             again=f"fewjoules compare --resume {folder}",
             begin=begin,
+            place=place,
         )
     except DivergedError as error:
         warnings.warn(f"scheme {plan.scheme} is left out: {error}", FewJoulesWarning, stacklevel=2)

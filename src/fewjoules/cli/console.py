@@ -22,7 +22,10 @@ _GPU_MEMORY = (
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Print errors and warnings as one sentence on stderr; exit with code 2 for refused input, 1 for a failed run."""
+    """Print errors and warnings as one sentence on stderr; exit with code 2 for refused input, 1 for a failed run.
+
+    Notes of an error, such as lines to paste, follow it as they are.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("always", FewJoulesWarning)
         warnings.showwarning = lambda message, *_args, **_kw: typer.echo(f"warning: {message}", err=True)
@@ -30,7 +33,7 @@ def plain_errors() -> Iterator[None]:
             yield
         except (FewJoulesError, OSError) as error:
             text = " ".join(str(error).split())
-            typer.echo(f"error: {text}", err=True)
+            typer.echo("\n".join([f"error: {text}", *getattr(error, "__notes__", ())]), err=True)
             failed = isinstance(error, DivergedError | OSError)
             raise typer.Exit(1 if failed else 2) from error
         except RuntimeError as error:

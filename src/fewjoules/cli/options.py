@@ -13,6 +13,9 @@ DataDir = Annotated[
 ]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to train; auto takes a GPU if there is one.")]
 CheckpointSeconds = Annotated[float, typer.Option(help="A killed run loses at most about this many seconds of work.")]
+AllowOutside = Annotated[
+    bool, typer.Option("--allow-outside", help="Let the scenario name files (traces) outside of its own folder.")
+]
 Plots = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(metavar="png|pdf|svg", help="Also save each figure of the page as a file."),

@@ -5,6 +5,7 @@ from typing import Annotated, Optional, cast
 
 import typer
 
+from fewjoules.cli import options
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.errors import FewJoulesWarning, InfeasiblePlanError, InvalidInputError
 from fewjoules.planner.plan import Plan, plans_to_json
@@ -30,6 +31,7 @@ def plan(
         Optional[str],  # noqa: UP045
         typer.Option(metavar="FILE", help="Also draw energy against H (.png, .pdf or .svg)."),
     ] = None,
+    allow_outside: options.AllowOutside = False,
 ) -> None:
     """Plan sparsity and local steps for least energy, with a proof.
 
@@ -62,7 +64,7 @@ def plan(
             from fewjoules.reports.plots import plot_energy_by_local_steps, require_plot_path
 
             require_plot_path(plot)
-        chosen = Scenario.embedded() if scenario is None else Scenario.from_toml(scenario)
+        chosen = Scenario.embedded() if scenario is None else Scenario.from_toml(scenario, allow_outside=allow_outside)
         problem = chosen.problem()
         plans = plans_of(problem, names, cast(Solver, solver))
         if plot is not None:

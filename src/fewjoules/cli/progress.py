@@ -1,7 +1,6 @@
 """Show the progress of a run."""
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -32,38 +31,54 @@ def say_stopping() -> None:
     typer.echo("stopping after this round; press Ctrl-C again to stop at once", err=True)
 
 
+class TimeLeft:
+    """Tells how long the rest takes, by what was done since the first report: compiling comes before it."""
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with nothing known."""
+        self._total, self._clock = total, clock
+        self._first: int | None = None
+        self._began = 0.0
+
+    def seconds(self, done: int) -> float | None:
+        """Return the seconds that are left after ``done`` of all, or None at the first report."""
+        now = self._clock()
+        if self._first is None:
+            self._first, self._began = done, now
+        since = done - self._first
+        return (now - self._began) / since * (self._total - done) if since else None
+
+    def after_round(self, number: int) -> str:
+        """Describe the time that is left after a round; a run may reach its target earlier."""
+        seconds = self.seconds(number)
+        return "compiled" if seconds is None else f"about {seconds:.0f} s left at most"
+
+
 @contextlib.contextmanager
-def progress_of(name: str, rounds: int, target: float | None) -> Iterator[Callable[["Report"], None]]:
-    """Show progress as a live line on a terminal, elsewhere as one line every ten seconds."""
-    if sys.stderr.isatty():
-        with _live(name, rounds, target) as update:
+def progress_of(
+    name: str, rounds: int, target: float | None, *, place: str = ""
+) -> Iterator[Callable[["Report"], None]]:
+    """Show progress as a live bar on a terminal, elsewhere as one line every ten seconds.
+
+    ``place`` says on the bar which of several runs this is.
+    """
+    from fewjoules.cli.live import live_console, live_run
+
+    console = live_console()
+    if console is not None:
+        with live_run(console, f"{name} {place}".strip(), rounds, target) as update:
             yield update
         return
-    began = last = time.monotonic()
-    first: int | None = None
+    left, last = TimeLeft(rounds), time.monotonic()
 
     def line(report: "Report") -> None:
-        nonlocal began, first, last
-        now = time.monotonic()
-        if first is None:  # its time is that of compiling, which no other round takes
-            first, began = report.round, now
-        if now - last >= _LINE_SECONDS:
-            last, done = now, report.round - first
-            left = f"about {(now - began) / done * (rounds - report.round):.0f} s left at most" if done else "compiled"
-            typer.echo(f"{name}: {describe(report, rounds, target)}, {left}", err=True)
+        nonlocal last
+        said = left.after_round(report.round)
+        if time.monotonic() - last >= _LINE_SECONDS:
+            last = time.monotonic()
+            typer.echo(f"{name}: {describe(report, rounds, target)}, {said}", err=True)
 
     yield line
-
-
-@contextlib.contextmanager
-def _live(name: str, rounds: int, target: float | None) -> Iterator[Callable[["Report"], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=16), TextColumn("{task.fields[said]}"))
-    with Progress(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{name:<11}", total=rounds, said="")
-        yield lambda report: bar.update(task, completed=report.round, said=describe(report, rounds, target))
 
 
 def describe(report: "Report", rounds: int, target: float | None) -> str:

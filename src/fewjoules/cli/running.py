@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from fewjoules.runs.task import ScenarioTask
 
 
-def read_scenario(path: str | None) -> Scenario:
+def read_scenario(path: str | None, allow_outside: bool) -> Scenario:
     """Read a scenario file, or the embedded scenario."""
-    return Scenario.embedded() if path is None else Scenario.from_toml(path)
+    return Scenario.embedded() if path is None else Scenario.from_toml(path, allow_outside=allow_outside)
 
 
 def prepare_task(scenario: Scenario, device: str, data_dir: str | None) -> "ScenarioTask":
@@ -39,8 +39,12 @@ def carry_out(
     again: str,
     begin: Callable[[], None] | None = None,
     tensorboard: bool = False,
+    place: str = "",
 ) -> None:
-    """Train a plan and show progress; if interrupted, say how to resume and exit with code 130."""
+    """Train a plan and show progress; if interrupted, say how to resume and exit with code 130.
+
+    ``place`` tells which of several runs this is, such as "2 of 6".
+    """
     from fewjoules.runs.folder import RunSettings, run_in_folder
     from fewjoules.runs.interrupt import CTRL_C_OR_KILL, stop_on_signal
     from fewjoules.runs.task import options_for
@@ -48,7 +52,7 @@ def carry_out(
     options = options_for(task, plan)
     with contextlib.ExitStack() as stack:
         should_stop = stack.enter_context(stop_on_signal(say_stopping, CTRL_C_OR_KILL))
-        show = stack.enter_context(progress_of(plan.scheme, options.rounds, options.target_accuracy))
+        show = stack.enter_context(progress_of(plan.scheme, options.rounds, options.target_accuracy, place=place))
         listeners = [show]
         if tensorboard:
             from fewjoules.runs.tensorboard import TensorBoardLog

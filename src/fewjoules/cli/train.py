@@ -39,6 +39,7 @@ def train(
     device: options.Device = "auto",
     checkpoint_seconds: options.CheckpointSeconds = 30.0,
     plots: options.Plots = None,
+    allow_outside: options.AllowOutside = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to DIR/tensorboard.")] = False,
 ) -> None:
     """Train one plan and account for every joule, bit and second.
@@ -67,7 +68,7 @@ def train(
             folder = Path(resume)
             settings = stored_settings(folder, "train")
             held.enter_context(locked(folder))
-            chosen = stored_scenario(folder, scenario)
+            chosen = stored_scenario(folder, scenario, allow_outside=allow_outside)
             planned = Plan.load(folder / PLAN)
             if is_finished(folder):
                 clean_up(folder)
@@ -75,9 +76,9 @@ def train(
                 return
             data_dir, device = data_dir or settings["data_dir"], options.stored_device(device, settings)
         else:
-            chosen = running.read_scenario(scenario)
+            chosen = running.read_scenario(scenario, allow_outside)
             planned = Plan.load(plan) if plan is not None else SCHEMES[scheme or "flexible"](chosen.problem())
-            folder = Path(out or f"fewjoules-train-{planned.scheme}")
+            folder = Path(out or f"fewjoules-train-{planned.scheme if planned.scheme in SCHEMES else 'plan'}")
             require_new_folder(folder)
         task = running.prepare_task(chosen, device, data_dir)
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fewjoules.arrays import IntArray
+from fewjoules.arrays import Floats, IntArray
 from fewjoules.codec import positions as pos
 from fewjoules.codec import symbols as sym
 from fewjoules.codec.layout import CHECKSUM_BYTES, FRAME_BYTES, MAGIC, VERSIONS, Header
@@ -30,18 +30,19 @@ def encode(
     values: str = "float32",
     levels: int = 15,
     rng: np.random.Generator | None = None,
-    allow_nan: bool = False,
+    allow_nonfinite: bool = False,
 ) -> bytes:
     """Encode an update as a message; float32 keeps every bit, the other kinds round.
 
     ``decode`` gives the update as the receiver sees it; add the difference to the residual. Kind "qsgd" rounds at
-    random to ``levels`` levels and needs ``rng``. NaN is refused unless ``allow_nan``.
+    random to ``levels`` levels and needs ``rng``. NaN and infinite values are refused unless ``allow_nonfinite``.
     """
     kind = kind_named(values)
-    if not allow_nan and np.isnan(update.values).any():
-        entry = int(np.flatnonzero(np.isnan(update.values))[0])
+    if not allow_nonfinite and not (finite := np.isfinite(update.values)).all():
+        entry = int(np.argmin(finite))
         raise InvalidInputError(
-            f"values must not be NaN (allow_nan=True sends it), got NaN at position {int(update.positions[entry])}"
+            "values must be finite (allow_nonfinite=True sends others), "
+            f"got {update.values[entry]} at position {int(update.positions[entry])}"
         )
     (coder, positions), (coded, written) = _both(
         lambda: _encode_positions(update.positions, update.size),
@@ -53,9 +54,14 @@ def encode(
     return body + zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "little")
 
 
-def decode(payload: bytes | bytearray | memoryview, *, max_size: int = DEFAULT_MAX_SIZE) -> SparseUpdate:
-    """Decode a message for a vector of at most ``max_size`` entries, or raise ``CorruptPayloadError``."""
-    data = memoryview(payload).cast("B")
+def decode(
+    payload: bytes | bytearray | memoryview, *, max_size: int = DEFAULT_MAX_SIZE, allow_nonfinite: bool = False
+) -> SparseUpdate:
+    """Decode a message for a vector of at most ``max_size`` entries, or raise ``CorruptPayloadError``.
+
+    NaN and infinite values are refused unless ``allow_nonfinite``: one of them spoils every weight that it is added to.
+    """
+    data = _bytes_of(payload)
     if len(data) < FRAME_BYTES or bytes(data[: len(MAGIC)]) != MAGIC:
         raise CorruptPayloadError(
             f"a payload must start with {MAGIC!r} and have at least {FRAME_BYTES} bytes, got {len(data)}"
@@ -66,7 +72,7 @@ def decode(payload: bytes | bytearray | memoryview, *, max_size: int = DEFAULT_M
     body = data[:-CHECKSUM_BYTES]
     if zlib.crc32(body) != int.from_bytes(data[-CHECKSUM_BYTES:], "little"):
         raise CorruptPayloadError("the checksum of the payload does not fit its bytes")
-    return _decode_body(Reader(body), max_size)
+    return _decode_body(Reader(body), max_size, allow_nonfinite)
 
 
 def encoded_size(
@@ -78,7 +84,7 @@ def encoded_size(
         counts = np.array([update.count])
         return int(float32_sizes(update.size, update.positions, update.values, counts)[0])
     if update.count < LOSSY_ESTIMATE_FROM:
-        return len(encode(update, values=values, levels=levels, rng=rng, allow_nan=True))
+        return len(encode(update, values=values, levels=levels, rng=rng, allow_nonfinite=True))
     return lossy_size(update, kind, kind.split(update.values, levels, rng))
 
 
@@ -110,7 +116,17 @@ def _encode_values(parts: SplitValues) -> tuple[bool, list[bytes]]:
     return smaller, [parts.side, coded if smaller else raw, parts.plain]
 
 
-def _decode_body(reader: Reader, max_size: int) -> SparseUpdate:
+def _bytes_of(payload: object) -> memoryview:
+    """Return the bytes of a payload, not copied."""
+    try:
+        return memoryview(payload).cast("B")  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:  # no buffer, one with gaps, one released
+        raise InvalidInputError(
+            f"payload must be bytes, a bytearray or a contiguous memoryview, got {type(payload).__name__}"
+        ) from error
+
+
+def _decode_body(reader: Reader, max_size: int, allow_nonfinite: bool) -> SparseUpdate:
     header = Header.read(reader, max_size)
     size, count, kind = header.size, header.count, header.kind
     positions = _read_positions(reader, header.coder, size, count)
@@ -119,8 +135,25 @@ def _decode_body(reader: Reader, max_size: int) -> SparseUpdate:
     plain = reader.take(count * kind.plain_bytes, "the values")
     if len(reader.rest):
         raise CorruptPayloadError(f"the payload must end after its values, got {len(reader.rest)} bytes more")
-    listed, decoded = _both(positions, lambda: kind.join(symbols(), plain, side), count)
+
+    def values() -> Floats:
+        joined = kind.join(symbols(), plain, side)
+        if not allow_nonfinite:
+            _require_finite(joined)
+        return joined
+
+    listed, decoded = _both(positions, values, count)
     return SparseUpdate.trusted(size, listed, decoded)
+
+
+def _require_finite(values: Floats) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        entry = int(np.argmin(finite))
+        raise CorruptPayloadError(
+            "the values of the payload must be finite (allow_nonfinite=True reads others), "
+            f"got {values[entry]} at entry {entry}"
+        )
 
 
 def _both(first: Callable[[], First], second: Callable[[], Second], entries: int) -> tuple[First, Second]:

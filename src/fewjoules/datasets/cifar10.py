@@ -12,6 +12,7 @@ import numpy as np
 from fewjoules.arrays import IntArray
 from fewjoules.datasets.dataset import Images
 from fewjoules.errors import InvalidInputError
+from fewjoules.files import open_regular
 
 TRAIN_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST_FILE = "test_batch.bin"
@@ -32,11 +33,11 @@ def _from_folder(folder: Path) -> dict[str, bytes]:
     files = {}
     for name in (*TRAIN_FILES, TEST_FILE):
         file = folder / name
-        try:
-            with file.open("rb") as stream:
+        with open_regular(file) as stream:
+            try:
                 files[name] = stream.read(MAX_RECORDS * RECORD_BYTES + 1)
-        except OSError as error:
-            raise InvalidInputError(f"{file}: cannot be read ({error.strerror or error})") from error
+            except OSError as error:
+                raise InvalidInputError(f"{file}: cannot be read ({error.strerror or error})") from error
         _require_records(str(file), len(files[name]))
     return files
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.files import whole_file
+from fewjoules.files import require_regular, whole_file
 from fewjoules.ledger.schema import RowArray, TableSchema
 
 GROUP_ROWS = 65_536
@@ -38,6 +38,7 @@ def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    require_regular(path)
     try:
         with pq.ParquetFile(path) as file:
             _require_table(path, table, file.schema_arrow)

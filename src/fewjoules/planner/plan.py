@@ -4,20 +4,23 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number
+from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number, shown
 from fewjoules.files import read_text, whole_file
-from fewjoules.planner.problem import MAX_LOCAL_STEPS, ControlProblem
+from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_SPARSITY, ControlProblem
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
+PLAN_VERSIONS = (1, 2)  # a plan of version 1 does not say for how many parameters it was made
 PLAN_KEYS = (
     "scheme",
     "solver",
+    "parameters",
     "local_steps",
     "sparsity",
     "rounds",
@@ -28,17 +31,21 @@ PLAN_KEYS = (
     "lower_bound_joules",
     "relative_gap",
 )
+_DERIVED = ("energy_joules", "relative_gap")  # of other keys
+MAX_NAME = 200  # characters
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
     """H, the sparsity of each device, and predictions; ``lower_bound_joules`` is None if nothing is proved.
 
-    ``effort`` counts the solver's work; it is not saved.
+    ``parameters`` is the size of the model that the plan was made for; None, if unknown, fits every model. ``effort``
+    counts the solver's work; it is not saved.
     """
 
     scheme: str
     solver: str
+    parameters: int | None = None
     local_steps: int
     sparsity: FloatArray
     rounds: float
@@ -47,6 +54,25 @@ class Plan:
     seconds: float | None
     lower_bound_joules: float | None
     effort: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse values that no plan can have, and convert the others to their types."""
+        for name in ("scheme", "solver"):
+            _require_name(name, getattr(self, name))
+        checked: dict[str, Any] = {
+            "local_steps": require_integer("local_steps", self.local_steps, low=1, high=MAX_LOCAL_STEPS),
+            "sparsity": np.atleast_1d(require_array("sparsity", self.sparsity, low=1.0, high=MAX_SPARSITY)),
+        }
+        if self.parameters is not None:
+            checked["parameters"] = require_integer("parameters", self.parameters, low=1, high=MAX_PARAMETERS)
+        for name in ("rounds", "radio_joules", "compute_joules"):
+            checked[name] = require_number(name, getattr(self, name), low=0.0)
+        for name in ("seconds", "lower_bound_joules"):
+            value = getattr(self, name)
+            checked[name] = None if value is None else require_number(name, value, low=0.0)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        require_number("energy_joules", self.energy_joules, low=0.0)
 
     @property
     def energy_joules(self) -> float:
@@ -63,6 +89,17 @@ class Plan:
     def kept_entries(self, parameters: int) -> IntArray:
         """Return the number of entries that each device sends: k = max(1, round(d / delta)), shape (devices,)."""
         return kept_of(self.sparsity, parameters)
+
+    def require_model(self, parameters: int) -> None:
+        """Refuse a model of another size than the plan was made for: its messages would cost something else."""
+        if self.parameters not in (None, parameters):
+            raise InvalidInputError(
+                f"the plan was made for a model of {self.parameters:,} parameters, got a model of {parameters:,}"
+            )
+
+    def rounds_to_train(self, times: int = 1) -> int:
+        """Return ``times`` as many rounds as planned, rounded up, at least 1."""
+        return max(1, math.ceil(times * Fraction(self.rounds)))  # the product of floats may be infinite
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as the dictionary of its JSON file."""
@@ -98,6 +135,7 @@ def evaluate_plan(
     return Plan(
         scheme=scheme,
         solver=solver,
+        parameters=problem.parameters,
         local_steps=local_steps,
         sparsity=sparsity,
         rounds=costs.rounds,
@@ -119,47 +157,51 @@ def plans_to_json(plans: Sequence[Plan]) -> str:
 def plans_from_json(text: str, *, source: str) -> list[Plan]:
     """Read the plans of a JSON document; ``source`` names it in errors."""
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{source}: must be JSON ({error})") from error
     version = document.get("version") if isinstance(document, dict) else None
-    if version != PLAN_VERSION:
-        raise InvalidInputError(f"{source}: version must be {PLAN_VERSION}, got {version!r}")
+    if type(version) is not int or version not in PLAN_VERSIONS:
+        allowed = " or ".join(map(str, PLAN_VERSIONS))
+        raise InvalidInputError(f"{source}: version must be {allowed}, got {shown(version)}")
     entries = document.get("plans")
     if not isinstance(entries, list):
         raise InvalidInputError(f"{source}: plans must be a list, got {type(entries).__name__}")
     try:
-        return [_plan_from_dict(entry) for entry in entries]
+        return [_plan_from_dict(entry, version) for entry in entries]
     except InvalidInputError as error:
         raise InvalidInputError(f"{source}: {error}") from error
 
 
-def _plan_from_dict(entry: Any) -> Plan:
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {shown(twice)} is given twice")
+    return table
+
+
+def _plan_from_dict(entry: Any, version: int) -> Plan:
+    wanted = [key for key in PLAN_KEYS if version > 1 or key != "parameters"]
     keys = sorted(entry) if isinstance(entry, dict) else []
-    if keys != sorted(PLAN_KEYS):
-        wrong = sorted(set(keys) ^ set(PLAN_KEYS))
-        raise InvalidInputError(f"a plan must have exactly the keys {', '.join(PLAN_KEYS)}; check {wrong}")
-
-    def required(name: str) -> float:
-        return require_number(name, entry[name], low=0.0)
-
-    plan = Plan(
-        scheme=str(entry["scheme"]),
-        solver=str(entry["solver"]),
-        local_steps=require_integer("local_steps", entry["local_steps"], low=1, high=MAX_LOCAL_STEPS),
-        sparsity=np.atleast_1d(require_array("sparsity", entry["sparsity"], low=1.0)),
-        rounds=required("rounds"),
-        radio_joules=required("radio_joules"),
-        compute_joules=required("compute_joules"),
-        seconds=None if entry["seconds"] is None else required("seconds"),
-        lower_bound_joules=None if entry["lower_bound_joules"] is None else required("lower_bound_joules"),
-    )
-    energy = required("energy_joules")
+    if keys != sorted(wanted):
+        wrong = shown(sorted(set(keys) ^ set(wanted)), most=200)
+        raise InvalidInputError(f"a plan must have exactly the keys {', '.join(wanted)}; check {wrong}")
+    if not isinstance(entry["sparsity"], list) or any(isinstance(one, bool) for one in entry["sparsity"]):
+        raise InvalidInputError(f"sparsity must be a list of numbers, got {shown(entry['sparsity'])}")
+    plan = Plan(**{key: entry[key] for key in wanted if key not in _DERIVED})
+    energy = require_number("energy_joules", entry["energy_joules"], low=0.0)
     if not math.isclose(energy, plan.energy_joules, rel_tol=1e-9):
         raise InvalidInputError(
             f"energy_joules must be radio_joules + compute_joules = {plan.energy_joules!r}, got {energy!r}"
         )
     return plan
+
+
+def _require_name(key: str, value: Any) -> None:
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAME or not value.isprintable():
+        raise InvalidInputError(f"{key} must be a name of 1 to {MAX_NAME} printable characters, got {shown(value)}")
 
 
 def kept_of(sparsity: FloatArray, parameters: int) -> IntArray:

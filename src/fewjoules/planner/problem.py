@@ -1,5 +1,6 @@
 """The control problem (27) of [LI21]: the choices and their costs."""
 
+import itertools
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,11 +11,12 @@ from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.convergence.rounds import RoundsModel
-from fewjoules.errors import FewJoulesWarning, InvalidInputError, require_array, require_integer, require_number
+from fewjoules.errors import FewJoulesWarning, InvalidInputError, require_array, require_integer, require_number, shown
 from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.radio import estimated_message_bits
 
 MAX_PARAMETERS = 10**12
+MAX_SPARSITY = float(MAX_PARAMETERS)  # the sparsity at which the largest model sends one entry
 MAX_LOCAL_STEPS = 1_000_000
 MAX_LOCAL_STEP_CHOICES = 100_000
 MAX_VALUE_BITS = 64
@@ -152,7 +154,7 @@ def _checked_limits(limits: Any, parameters: int) -> tuple[float, float]:
     try:
         low, high = limits
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"sparsity must be a pair (min, max), got {limits!r}") from error
+        raise InvalidInputError(f"sparsity must be a pair (min, max), got {shown(limits)}") from error
     low = require_number("sparsity min", low, low=1.0)
     high = require_number("sparsity max", high, low=1.0)
     if low > high:
@@ -167,12 +169,11 @@ def _checked_limits(limits: Any, parameters: int) -> tuple[float, float]:
 
 
 def _checked_steps(steps: Any) -> tuple[int, ...]:
-    if isinstance(steps, range) and len(steps) > MAX_LOCAL_STEP_CHOICES:
-        raise InvalidInputError(f"local_steps must offer 1 to {MAX_LOCAL_STEP_CHOICES} choices, got {len(steps)}")
     try:
-        chosen = list(steps)
+        chosen = list(itertools.islice(steps, MAX_LOCAL_STEP_CHOICES + 1))  # a range may have no length, others no end
     except TypeError as error:
-        raise InvalidInputError(f"local_steps must be whole numbers, got {steps!r}") from error
+        raise InvalidInputError(f"local_steps must be whole numbers, got {shown(steps)}") from error
     if not 1 <= len(chosen) <= MAX_LOCAL_STEP_CHOICES:
-        raise InvalidInputError(f"local_steps must offer 1 to {MAX_LOCAL_STEP_CHOICES} choices, got {len(chosen)}")
+        got = "more" if chosen else "none"
+        raise InvalidInputError(f"local_steps must offer 1 to {MAX_LOCAL_STEP_CHOICES} choices, got {got}")
     return tuple(sorted({require_integer("local_steps", h, low=1, high=MAX_LOCAL_STEPS) for h in chosen}))

@@ -192,10 +192,10 @@ def accuracy_range(drawn: Sequence[Curve], target: float | None) -> tuple[float,
 
 def log_axis(values: Iterable[float]) -> LogAxis:
     """Return an axis that holds the positive values with some margin and spans at least a factor of 4."""
-    logs = np.log10([value for value in values if value > 0.0] or [1.0])
+    logs = np.log10([value for value in values if value > 0.0] or [1.0]).clip(-307.0, 308.0)
     middle, half = (logs.max() + logs.min()) / 2.0, (logs.max() - logs.min()) / 2.0
     half = max(1.08 * half + 0.02, 0.31)
-    low, high = middle - half, middle + half
+    low, high = max(middle - half, -323.0), min(middle + half, 308.2)  # powers of 10 that a float can hold
     decades = range(math.floor(low), math.ceil(high) + 1, max(1, math.ceil((high - low) / 7.0)))
     steps = (1, 2, 3, 5, 7) if high - low < 1.1 else (1, 2, 5) if high - low < 2.3 else (1,)
     ticks = [step * 10.0**decade for decade in decades for step in steps if low <= decade + math.log10(step) <= high]

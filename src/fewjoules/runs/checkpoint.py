@@ -17,7 +17,7 @@ from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.simulator.loop import Totals, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError, require_integer
-from fewjoules.files import whole_file
+from fewjoules.files import require_regular, whole_file
 
 CHECKPOINT_VERSION = 2
 _KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # header keys in the metadata: now, and before the package was renamed
@@ -75,6 +75,7 @@ def load_checkpoint(path: Path, identity: Identity, simulator: Simulator) -> dic
 
 
 def _read(path: Path) -> tuple[Any, Tensors]:
+    require_regular(path)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

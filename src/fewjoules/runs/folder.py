@@ -17,7 +17,7 @@ from fewjoules.engine.algorithm.round import participants_per_round
 from fewjoules.engine.simulator.loop import INTERRUPTED, EverySeconds, Report, TrainingLoop, first_round_at
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
-from fewjoules.files import PARTIAL_SUFFIX, remove_partials, whole_file
+from fewjoules.files import PARTIAL_SUFFIX, read_text, remove_partials, whole_file
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
@@ -87,8 +87,8 @@ def beginning(folder: Path) -> Iterator[None]:
 def is_finished(folder: Path) -> bool:
     """Whether the folder holds a finished run."""
     try:
-        return bool(json.loads((folder / RUN).read_text(encoding="utf-8")).get("finished"))
-    except (OSError, ValueError, AttributeError):
+        return bool(json.loads(read_text(folder / RUN)).get("finished"))
+    except (ValueError, RecursionError, AttributeError):
         return False
 
 

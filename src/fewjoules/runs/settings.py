@@ -18,6 +18,7 @@ def save_settings(folder: Path, scenario: Scenario, **settings: Any) -> None:
         "version": SETTINGS_VERSION,
         "scenario": scenario.name,
         "scenario_folder": str(scenario.folder.resolve()),
+        "allow_outside": scenario.allow_outside,
         **settings,
     }
     save_scenario(folder, scenario)
@@ -56,17 +57,19 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
     return dict(settings)
 
 
-def stored_scenario(folder: Path, path: str | None) -> Scenario:
+def stored_scenario(folder: Path, path: str | None, *, allow_outside: bool = False) -> Scenario:
     """Load the scenario of a run to resume; a scenario given by ``path`` must be the same."""
     settings = stored_settings(folder)
-    stored = read_text(folder / SCENARIO)
+    allowed = allow_outside or settings.get("allow_outside") is True
+    place = Path(settings["scenario_folder"])
+    scenario = Scenario.from_text(read_text(folder / SCENARIO), settings["scenario"], place, allow_outside=allowed)
     if path is not None:
-        given = Scenario.from_toml(path)
-        if given.text != stored:
+        given = Scenario.from_toml(path, allow_outside=allowed)
+        if given.text != scenario.text:
             raise InvalidInputError(
-                f"{folder}: the run belongs to another scenario; {_first_difference(stored, given.text)}"
+                f"{folder}: the run belongs to another scenario; {_first_difference(scenario.text, given.text)}"
             )
-    return Scenario.from_text(stored, settings["scenario"], Path(settings["scenario_folder"]))
+    return scenario
 
 
 def _first_difference(stored: str, given: str) -> str:

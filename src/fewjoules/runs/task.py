@@ -1,6 +1,5 @@
 """Turn a scenario into a task: data, partition, model and options."""
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,8 +17,9 @@ from fewjoules.datasets.load import load
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.streams import stream, stream_key
+from fewjoules.engine.models.architectures import ARCHITECTURES
 from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.models.networks import build, source_digest
+from fewjoules.engine.models.networks import build, parameter_count, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
 from fewjoules.planner.plan import Plan
@@ -62,7 +62,7 @@ def prepare(
     """Load the data, partition it and build the model; refuse a scenario whose parts do not fit together."""
     training = scenario.training
     if training is None:
-        raise InvalidInputError(f"{scenario.name}: [training] is missing")
+        raise _without_training(scenario)
     if scenario.architecture is None:
         raise InvalidInputError(f"{scenario.name}: training needs model.architecture, got model.parameters")
     try:
@@ -82,6 +82,15 @@ def prepare(
         fleet=scenario.fleet,
         device=device,
     )
+
+
+def _without_training(scenario: Scenario) -> InvalidInputError:
+    """Return the error of a scenario without [training], with the lines that it needs as a note."""
+    known = ARCHITECTURES.get(scenario.architecture or "")
+    data = "digits" if known is None or known.usual_data is None else known.usual_data
+    error = InvalidInputError(f"{scenario.name}: [training] is missing; these lines are enough:")
+    error.add_note(f'[training]\ndata = "{data}"\nlearning_rate = 0.1')
+    return error
 
 
 def varied(task: ScenarioTask, **changes: Any) -> ScenarioTask:
@@ -110,13 +119,14 @@ def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
         raise InvalidInputError(
             f"the plan must have one sparsity for each of {len(task.scenario.fleet)} devices, got {plan.sparsity.size}"
         )
+    plan.require_model(parameter_count(task.model))
     aims = (training.target_accuracy, training.energy_budget_joules, training.time_budget_seconds)
     spare = 1 if all(aim is None for aim in aims) else SPARE_ROUNDS
     options = TrainingOptions.of(
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,
-        rounds=training.rounds or max(1, math.ceil(spare * plan.rounds)),
-        **training.options(task.scenario.folder),
+        rounds=training.rounds or plan.rounds_to_train(spare),
+        **training.options(task.scenario.files),
     )
     if COMPRESSORS[options.compressor].dense and float(np.max(plan.sparsity)) > 1.0:
         warnings.warn(

@@ -14,13 +14,16 @@ from torch import nn
 from fewjoules.arrays import IntArray
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.presets import preset_options
+from fewjoules.engine.models.layout import require_trainable
 from fewjoules.engine.models.loss import Loss, cross_entropy
+from fewjoules.engine.models.networks import parameter_count
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.loop import Report
 from fewjoules.errors import FewJoulesWarning, InvalidInputError, require_array
 from fewjoules.ledger.schema import RowArray
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
+from fewjoules.planner.problem import MAX_SPARSITY
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.interrupt import CTRL_C, stop_on_signal
 from fewjoules.runs.training import Task, train_task
@@ -78,6 +81,9 @@ def train(
     training after its round, and what was trained is returned with the stop reason "interrupted".
     """
     _require_kinds(model, clients, fleet, plan)
+    require_trainable(model)
+    if plan is not None:
+        plan.require_model(parameter_count(model))
     where = choose_device(device)
     samples, parts = _gather(clients, where)
     if error_feedback is not None:
@@ -148,7 +154,7 @@ def _planned(
     usual = {} if preset is None else preset_options(preset)
     if plan is not None:
         local_steps, sparsity = plan.local_steps, plan.sparsity
-        rounds = max(1, math.ceil(plan.rounds)) if rounds is None else rounds
+        rounds = plan.rounds_to_train() if rounds is None else rounds
     found: dict[str, Any] = {"local_steps": local_steps, "sparsity": sparsity}
     found = {name: usual.get(name) if value is None else value for name, value in found.items()}
     if found["local_steps"] is None and found["sparsity"] is None:
@@ -156,7 +162,7 @@ def _planned(
     for name, value in (found | {"rounds": rounds}).items():
         if value is None:
             raise InvalidInputError(f"{name} is missing")
-    chosen = np.atleast_1d(require_array("sparsity", found["sparsity"], low=1.0))
+    chosen = np.atleast_1d(require_array("sparsity", found["sparsity"], low=1.0, high=MAX_SPARSITY))
     if chosen.size not in (1, clients):
         raise InvalidInputError(f"sparsity must be one number or one for each of {clients} clients, got {chosen.size}")
     return found | {"sparsity": np.broadcast_to(chosen, (clients,)), "rounds": rounds}

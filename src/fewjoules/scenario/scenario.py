@@ -17,6 +17,7 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.files import read_text
 from fewjoules.physics.fleet import MAX_DEVICES, Fleet
 from fewjoules.planner.problem import ControlProblem
+from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.schema.sentences import validate
 from fewjoules.scenario.schema.tables import DeviceTable, ModelTable, RadioTable, ScenarioTables
 from fewjoules.scenario.schema.training import TrainingTable
@@ -37,8 +38,8 @@ class Group:
 class Scenario:
     """A checked scenario. ``text`` is the file as it was read; files that it names are looked up in ``folder``.
 
-    ``statistics`` is how many numbers every message carries in addition to the update. ``rounds_intervals`` are those
-    of the constants of the rounds law, if the file gives any.
+    They must lie below it unless ``allow_outside``. ``statistics`` is how many numbers every message carries in addition
+    to the update. ``rounds_intervals`` are those of the constants of the rounds law, if the file gives any.
     """
 
     name: str
@@ -56,12 +57,22 @@ class Scenario:
     local_steps: tuple[int, ...] | range
     round_seconds: float | None
     training: TrainingTable | None
+    allow_outside: bool = False
+
+    @property
+    def files(self) -> ScenarioFolder:
+        """Where files that the scenario names are looked up."""
+        return ScenarioFolder(self.folder, self.allow_outside)
 
     @classmethod
-    def from_toml(cls, path: str | Path) -> "Scenario":
-        """Read a scenario file; an error is one sentence that names the file and the key."""
+    def from_toml(cls, path: str | Path, *, allow_outside: bool = False) -> "Scenario":
+        """Read a scenario file; an error is one sentence that names the file and the key.
+
+        Files that it names must lie below its folder unless ``allow_outside``.
+        """
         file = Path(path)
-        return cls.from_text(read_text(file, max_bytes=MAX_SCENARIO_BYTES), str(path), file.parent)
+        text = read_text(file, max_bytes=MAX_SCENARIO_BYTES)
+        return cls.from_text(text, str(path), file.parent, allow_outside=allow_outside)
 
     @classmethod
     def embedded(cls) -> "Scenario":
@@ -85,27 +96,27 @@ class Scenario:
             raise InvalidInputError(f"{self.name}: {error}") from error
 
     @classmethod
-    def from_text(cls, text: str, name: str, folder: Path) -> "Scenario":
+    def from_text(cls, text: str, name: str, folder: Path, *, allow_outside: bool = False) -> "Scenario":
         """Make a scenario from the text of a file; ``name`` names the file in errors."""
         try:
             tables = validate(ScenarioTables, _parse(text))
-            scenario = cls._from_tables(tables, name, text, folder)
+            scenario = cls._from_tables(tables, name, text, ScenarioFolder(folder, allow_outside))
             _require_times(tables, scenario.round_seconds)
         except InvalidInputError as error:
             raise InvalidInputError(f"{name}: {error}") from error
         return scenario
 
     @classmethod
-    def _from_tables(cls, tables: ScenarioTables, name: str, text: str, folder: Path) -> "Scenario":
+    def _from_tables(cls, tables: ScenarioTables, name: str, text: str, files: ScenarioFolder) -> "Scenario":
         limits, training = tables.limits, tables.training
         if training is not None:
             training.check()
-        parameters, statistics = _sizes(tables.model, training, folder)
+        parameters, statistics = _sizes(tables.model, training, files.path)
         return cls(
             name=name,
             text=text,
-            folder=folder,
-            fleet=_fleet(tables.device, folder),
+            folder=files.path,
+            fleet=_fleet(tables.device, files),
             groups=tuple(Group(name=d.name, count=d.count) for d in tables.device),
             rounds=tables.rounds.model(),
             rounds_intervals=tables.rounds.law_intervals(),
@@ -117,6 +128,7 @@ class Scenario:
             local_steps=limits.choices(),
             round_seconds=limits.round_seconds,
             training=training,
+            allow_outside=files.allow_outside,
         )
 
 
@@ -151,7 +163,9 @@ def _sizes(model: ModelTable, training: TrainingTable | None, folder: Path) -> t
         )
     data = (training and training.data) or (None if own else ARCHITECTURES[architecture].usual_data)
     if data is None:
-        raise InvalidInputError(f"model.architecture = {architecture!r} needs training.data")
+        raise InvalidInputError(
+            f"model.architecture = {architecture!r} needs training.data, such as data = 'digits' in [training]"
+        )
     images = Images(*SHAPES[data], CLASSES)
     return _sizes_of_own(architecture, images, folder) if own else _known_sizes(architecture, images, data)
 
@@ -176,7 +190,7 @@ def _sizes_of_own(architecture: str, images: Images, folder: Path) -> tuple[int,
     return parameter_count(network), statistics_count(network)
 
 
-def _fleet(devices: list[DeviceTable], folder: Path) -> Fleet:
+def _fleet(devices: list[DeviceTable], folder: ScenarioFolder) -> Fleet:
     total = sum(device.count for device in devices)
     if not 1 <= total <= MAX_DEVICES:
         raise InvalidInputError(f"the counts of all devices must sum to 1 to {MAX_DEVICES}, got {total}")

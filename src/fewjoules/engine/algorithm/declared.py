@@ -81,11 +81,13 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True)
 class Sparsities:
-    """One sparsity of at least 1 for each client."""
+    """One sparsity from 1 to ``high`` for each client."""
+
+    high: float = math.inf
 
     def require(self, name: str, value: Any) -> None:
         """Check every entry."""
-        require_array(name, value, low=1.0)
+        require_array(name, value, low=1.0, high=self.high)
 
 
 @dataclass(frozen=True, slots=True)

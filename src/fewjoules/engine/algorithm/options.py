@@ -13,7 +13,7 @@ from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.declared import Choice, Flag, LostUploads, Number, Rounds, Sparsities, Whole, option
 from fewjoules.engine.algorithm.presets import PRESETS, preset_options
 from fewjoules.errors import InvalidInputError, require_integer
-from fewjoules.planner.problem import MAX_LOCAL_STEPS
+from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_SPARSITY
 
 MAX_ROUNDS = 10_000_000
 LARGEST_RATE = 3e38  # what float32 can hold
@@ -36,7 +36,7 @@ class TrainingOptions:
     """
 
     local_steps: int = option(Whole(1, MAX_LOCAL_STEPS))
-    sparsity: FloatArray = option(Sparsities())
+    sparsity: FloatArray = option(Sparsities(MAX_SPARSITY))
     rounds: int = option(Whole(1, MAX_ROUNDS))
     learning_rate: float = option(_RATE)
     preset: str | None = option(Choice(tuple(PRESETS)), optional=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fewjoules.errors import InvalidInputError
 
@@ -43,13 +44,17 @@ class Layout:
 
 
 def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the trainable parameters by name; refuse a model that has none, or any that is not float32."""
+    """Return the trainable parameters by name; refuse a model that has none, any not float32, or lazy modules."""
+    for name, tensor in (*net.named_parameters(), *net.named_buffers()):
+        if is_lazy(tensor):
+            raise InvalidInputError(
+                f"the model must know its shapes, got a lazy module without one for {name}; "
+                "call the model with one batch of inputs first"
+            )
     trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
     if not trained:
         raise InvalidInputError("the model must have at least one parameter that requires a gradient")
     for name, parameter in trained.items():
-        if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise InvalidInputError(f"model parameters must have a shape, got a lazy module without one for {name}")
         if parameter.dtype != torch.float32:
             raise InvalidInputError(f"model parameters must be float32, got {parameter.dtype} for {name}")
     return trained

@@ -6,13 +6,19 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import InvalidInputError, shown
 from fewjoules.scenario.schema.base import Table
 from fewjoules.scenario.schema.tables import TABLES
 
 _TAGS = ("range", "list", "paper", "bound", "power-law", "constrained-int", "int", "literal['all']")
 
 _MOST_KEYS = 20
+_LIMITS = {
+    "greater_than": ("gt", "above"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "below"),
+    "less_than_equal": ("le", "at most"),
+}
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
@@ -64,6 +70,10 @@ def _requirement(detail: ErrorDetails, where: str) -> str:
         return "must be two numbers, [low, high]"
     if kind == "too_short":
         return "must have at least 1 entry"
+    if kind in _LIMITS:
+        key, words = _LIMITS[kind]
+        limit = detail["ctx"][key]
+        return f"must be {words} {limit:g}" if isinstance(limit, float) else f"must be {words} {limit}"
     return detail["msg"].replace("Input should", "must").replace("String should", "must").replace("Value error, ", "")
 
 
@@ -85,5 +95,4 @@ def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return str(value).lower() if isinstance(value, bool) else "nothing" if value is None else shown(value)

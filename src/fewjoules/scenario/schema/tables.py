@@ -18,6 +18,7 @@ from fewjoules.physics.fleet import MAX_DEVICES
 from fewjoules.physics.gpu import GpuModel
 from fewjoules.physics.radio import Radio
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_VALUE_BITS
+from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.schema.base import NonNegative, Positive, Table
 from fewjoules.scenario.schema.training import TrainingTable
 
@@ -184,7 +185,7 @@ class RadioTable(Table):
     overhead_scale: Positive = 1.0
     overhead_bits: NonNegative = 0.0
 
-    def radio(self, folder: Path, rates: dict["RadioTable", float]) -> Radio:
+    def radio(self, folder: ScenarioFolder, rates: dict["RadioTable", float]) -> Radio:
         """Return the radio at its average rate; ``rates`` caches the rates of equal radios."""
         if self not in rates:
             rates[self] = self.bandwidth_hertz * self._efficiency(folder)
@@ -197,16 +198,16 @@ class RadioTable(Table):
             overhead_bits=self.overhead_bits,
         )
 
-    def fading_law(self, folder: Path, rates: dict["RadioTable", float]) -> Fading:
+    def fading_law(self, folder: ScenarioFolder, rates: dict["RadioTable", float]) -> Fading:
         """Return the law of the channel, for runs that draw it."""
         efficiency = rates[self] / self.bandwidth_hertz
         if self.fading != "trace":
             parameter = self.rician_k or self.nakagami_m or 0.0
             return Fading(self.fading, channel.snr_from_decibels(self._mean_snr_db()), efficiency, parameter)
-        mean_snr, gains = self._trace(folder / str(self.trace))
+        mean_snr, gains = self._trace(folder.file("radio.trace", str(self.trace)))
         return Fading("trace", mean_snr, efficiency, gains=gains)
 
-    def _efficiency(self, folder: Path) -> float:
+    def _efficiency(self, folder: ScenarioFolder) -> float:
         for key, fading in (("rician_k", "rician"), ("nakagami_m", "nakagami"), ("trace", "trace")):
             given = getattr(self, key)
             if (given is not None) != (self.fading == fading):
@@ -215,7 +216,7 @@ class RadioTable(Table):
                     f"radio.{key} {wanted}: {key} and fading = {fading!r} go together, got fading = {self.fading!r}"
                 )
         if self.fading == "trace":
-            return channel.efficiency_trace(*self._trace(folder / str(self.trace)))
+            return channel.efficiency_trace(*self._trace(folder.file("radio.trace", str(self.trace))))
         snr = channel.snr_from_decibels(self._mean_snr_db())
         efficiencies: dict[str, Callable[[], float]] = {
             "none": lambda: channel.efficiency_without_fading(snr),
@@ -235,7 +236,8 @@ class RadioTable(Table):
         header = read_header(path)
         if ("gain" in header) == ("snr_db" in header):
             raise InvalidInputError(
-                f"{path}: the header must name exactly one of gain and snr_db, got {','.join(header)!r}"
+                f"{path}: the header must name exactly one of gain and snr_db, got "
+                f"{'both' if 'gain' in header else 'neither'} among {len(header)} columns"
             )
         if "gain" in header:
             gains = read_columns(path, ("gain",), low=0.0)["gain"]
@@ -289,7 +291,7 @@ class DeviceTable(Table):
     downlink_joules_per_bit: NonNegative | None = None
     downlink_seconds_per_bit: NonNegative | None = None
 
-    def costs(self, folder: Path, rates: dict[RadioTable, float]) -> Costs:
+    def costs(self, folder: ScenarioFolder, rates: dict[RadioTable, float]) -> Costs:
         """Return the keyword arguments of ``Fleet`` for one such device."""
         self._require_one_form("joules_per_step", "gpu", ("seconds_per_step",))
         self._require_one_form("joules_per_bit", "radio", ("message_joules", "seconds_per_bit", "message_seconds"))

@@ -11,6 +11,7 @@ from fewjoules.engine.algorithm.declared import Choice, Flag, Number, Rounds, Wh
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.errors import InvalidInputError
 from fewjoules.measurements import read_columns
+from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.schema.base import Positive, Table
 
 OTHERWISE = ("local_steps", "sparsity", "failures")  # given by a plan or by a file of failures
@@ -89,10 +90,14 @@ class TrainingTable(OptionsTable):
             raise InvalidInputError(f"training.{key} is missing")
         return value
 
-    def options(self, folder: Path) -> dict[str, Any]:
+    def options(self, folder: ScenarioFolder) -> dict[str, Any]:
         """Return the keyword arguments of ``TrainingOptions.of`` that the file gives."""
         self.require("learning_rate")
-        failures = {} if self.failure_trace is None else _read_failures(folder / self.failure_trace)
+        failures = (
+            {}
+            if self.failure_trace is None
+            else _read_failures(folder.file("training.failure_trace", self.failure_trace))
+        )
         return self._stated() | {"failures": failures}
 
     def _stated(self) -> dict[str, Any]:
