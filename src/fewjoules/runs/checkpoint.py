@@ -14,8 +14,8 @@ from safetensors.torch import save
 from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.server import OUTER_MOMENTS
 from fewjoules.engine.algorithm.state import ServerState
+from fewjoules.engine.coordinator import Coordinator
 from fewjoules.engine.simulator.loop import Totals, TrainingLoop
-from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.files import require_regular, whole_file
 
@@ -41,7 +41,7 @@ def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
     save_tensors(path, tensors, {_KEY: json.dumps(header)})
 
 
-def load_checkpoint(path: Path, identity: Identity, simulator: Simulator) -> dict[str, Any]:
+def load_checkpoint(path: Path, identity: Identity, simulator: Coordinator) -> dict[str, Any]:
     """Put the simulator into the saved state; return the other arguments of its loop.
 
     A checkpoint of another run is refused with the first difference; the simulator is then unchanged.
@@ -87,7 +87,7 @@ def _read(path: Path) -> tuple[Any, Tensors]:
         ) from error
 
 
-def _tensors(simulator: Simulator) -> Tensors:
+def _tensors(simulator: Coordinator) -> Tensors:
     state = simulator.state
     charged = simulator.options.downlink == "charged"
     return {
@@ -109,7 +109,7 @@ def _checksum(tensor: torch.Tensor) -> int:
     return zlib.crc32(tensor.numpy().data.cast("B")) if tensor.numel() else 0
 
 
-def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], simulator: Simulator) -> None:
+def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], simulator: Coordinator) -> None:
     """Refuse a checkpoint in which a tensor is missing, has the wrong type or shape, or is damaged."""
     checksums = header.get("checksums")
     for name, (kind, shapes) in _expected(tensors, simulator).items():
@@ -129,7 +129,7 @@ def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], si
     _require_clients(path, tensors[_CLIENTS + "numbers"], simulator.options.clients)
 
 
-def _expected(tensors: Tensors, simulator: Simulator) -> dict[str, tuple[torch.dtype, list[tuple[int, ...]]]]:
+def _expected(tensors: Tensors, simulator: Coordinator) -> dict[str, tuple[torch.dtype, list[tuple[int, ...]]]]:
     """Return the type and the allowed shapes of every tensor that the run must have."""
     state, options = simulator.state, simulator.options
     size, everyone = state.weights.numel(), (options.clients,)

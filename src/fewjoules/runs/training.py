@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torch import nn
 
@@ -45,7 +45,7 @@ class Training:
     @property
     def simulator(self) -> Simulator:
         """The simulator, closed; its state can still be read."""
-        return self.loop.simulator
+        return cast(Simulator, self.loop.simulator)
 
     @property
     def rounds(self) -> int:

@@ -38,8 +38,8 @@ class Group:
 class Scenario:
     """A checked scenario. ``text`` is the file as it was read; files that it names are looked up in ``folder``.
 
-    They must lie below it unless ``allow_outside``. ``statistics`` is how many numbers every message carries in addition
-    to the update. ``rounds_intervals`` are those of the constants of the rounds law, if the file gives any.
+    They must lie below it unless ``allow_outside``. ``statistics`` is how many numbers every message carries besides
+    the update. ``rounds_intervals`` are those of the constants of the rounds law, if the file gives any.
     """
 
     name: str

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
+from fewjoules.engine.coordinator import Coordinator, Outcome
 from fewjoules.engine.simulator.accounts import round_seconds
 from fewjoules.engine.simulator.evaluate import Evaluator
-from fewjoules.engine.coordinator import Coordinator, Outcome
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import METRICS, RowArray
