@@ -216,6 +216,20 @@ def _fleet(devices: list[DeviceTable], folder: ScenarioFolder) -> Fleet:
     return Fleet(**columns, names=names, fading=fading)  # type: ignore[arg-type]
 
 
+def device_costs(path: str | Path) -> dict[str, float]:
+    """Return the known costs of the device of a file with one [[device]] entry, as keyword arguments of ``Fleet``."""
+    file = Path(path)
+    try:
+        devices = _parse(read_text(file, max_bytes=MAX_SCENARIO_BYTES)).get("device")
+        if not isinstance(devices, list) or len(devices) != 1:
+            raise InvalidInputError("must have exactly one [[device]] entry")
+        table = validate(DeviceTable, devices[0])
+        costs = table.costs(ScenarioFolder(file.parent, allow_outside=False), {})
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{file}: {error}") from error
+    return {name: float(value) for name, value in costs.items() if value is not None and value != float("inf")}
+
+
 def _require_times(tables: ScenarioTables, round_seconds: float | None) -> None:
     """Refuse a deadline if times are missing, and name the first device without them."""
     if round_seconds is None:

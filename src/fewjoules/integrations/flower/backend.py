@@ -1,0 +1,245 @@
+"""Backend whose clients are Flower nodes: send each its order and what it lacks of the model, collect the uploads."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from logging import getLogger
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Message, MessageType
+from flwr.serverapp import Grid
+
+from fewjoules.arrays import Flags, Floats
+from fewjoules.codec.frame import encode
+from fewjoules.codec.update import SparseUpdate
+from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult, Uploads
+from fewjoules.engine.algorithm.server import broadcast_update, mean_buffers, mean_update
+from fewjoules.engine.algorithm.state import ClientState, ServerState
+from fewjoules.errors import FewJoulesError, InvalidInputError
+from fewjoules.integrations.flower.arrays import Layout
+from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
+from fewjoules.integrations.flower.node import dense_payload
+from fewjoules.integrations.flower.polling import Clock, send
+from fewjoules.integrations.flower.records import model_record, reply_of, request_record
+from fewjoules.integrations.flower.roster import Roster
+from fewjoules.integrations.flower.screening import Screening
+
+_log = getLogger("fewjoules.flower")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundRules:
+    """When a round ends: all replied, or ``deadline_seconds`` passed and at least ``min_replies`` uploads are accepted.
+
+    A round with fewer is asked for again, up to ``attempts`` times; nodes that answered before do not train again.
+    """
+
+    deadline_seconds: float = 600.0
+    min_replies: int = 1
+    attempts: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    update: SparseUpdate
+    buffers: Floats
+    reply: Reply
+
+
+class FlowerBackend:
+    """Runs rounds on the nodes of a grid; what clients keep stays on their nodes."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        roster: Roster,
+        clients: list[str],
+        run: str,
+        layout: Layout,
+        *,
+        rules: RoundRules = RoundRules(),
+        screening: Screening = Screening(),
+        config: Mapping[str, Any] | None = None,
+        clock: Clock = Clock(),
+    ) -> None:
+        """``clients`` are the client-ids by number; ``run`` names the run in the memories of the nodes."""
+        self.grid, self.roster, self.clients, self.run_id, self.layout = grid, roster, clients, run, layout
+        self.rules, self.screening, self.config, self._clock = rules, screening, dict(config or {}), clock
+
+    def prepare(self, plan: RoundPlan) -> None:
+        """Do nothing: nodes draw their batches themselves."""
+
+    def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
+        """Run one round; it ends by ``rules``."""
+        downlink = _Downlink(state, self.layout)
+        sent_bytes = np.zeros(plan.participants.size, dtype=np.int64)
+        accepted: dict[int, _Accepted] = {}
+        for attempt in range(1, self.rules.attempts + 1):
+            open_rows = [row for row in range(plan.participants.size) if row not in accepted]
+            accepted |= self._ask(state, plan, open_rows, downlink, sent_bytes, meanwhile)
+            meanwhile = _nothing
+            if len(accepted) >= min(self.rules.min_replies, plan.participants.size):
+                return self._result(state, plan, accepted, sent_bytes)
+            _log.warning(
+                "round %s: %s of %s uploads were accepted and %s are needed; attempt %s of %s",
+                plan.number,
+                len(accepted),
+                plan.participants.size,
+                self.rules.min_replies,
+                attempt,
+                self.rules.attempts,
+            )
+        raise FewJoulesError(
+            f"round {plan.number} had {len(accepted)} accepted uploads after {self.rules.attempts} attempts, and needs "
+            f"{self.rules.min_replies}; start again to go on from round {state.round}"
+        )
+
+    def client_state(self, client: int) -> ClientState | None:
+        """None: only the node knows."""
+
+    def save(self) -> dict[str, torch.Tensor]:
+        """Return nothing: the clients store their states themselves."""
+        return {"numbers": torch.zeros(0, dtype=torch.int64), "steps": torch.zeros(0, dtype=torch.int64)}
+
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Do nothing: the clients store their states themselves."""
+
+    def close(self) -> None:
+        """Do nothing: the grid belongs to Flower."""
+
+    def _ask(
+        self,
+        state: ServerState,
+        plan: RoundPlan,
+        rows: list[int],
+        downlink: "_Downlink",
+        sent_bytes: Any,
+        meanwhile: Callable[[], None],
+    ) -> dict[int, _Accepted]:
+        """Send orders to the participants in ``rows`` that are online, and return the uploads that were accepted."""
+        self.roster.refresh(self.grid)
+        whole = {row: not state.holds_last(plan.participants[row : row + 1])[0] for row in rows}
+        end = self._clock.now() + self.rules.deadline_seconds
+        accepted: dict[int, _Accepted] = {}
+        for _ in range(2):  # a node that has lost its model gets it whole the second time
+            asked = [row for row in rows if self._node(plan, row) is not None]
+            messages = [self._message(plan, row, downlink, whole[row]) for row in asked]
+            for row in asked:
+                sent_bytes[row] += downlink.bytes(whole[row])
+            left = end - self._clock.now()
+            replies = send(self.grid, messages, left, meanwhile=meanwhile, clock=self._clock) if messages else {}
+            meanwhile = _nothing
+            rows = []
+            for place, reply in replies.items():
+                if self._take(state, plan, asked[place], reply, accepted):
+                    continue
+                rows.append(asked[place])
+                whole[asked[place]] = True
+            if not rows:
+                break
+        return accepted
+
+    def _take(
+        self, state: ServerState, plan: RoundPlan, row: int, reply: Message, accepted: dict[int, _Accepted]
+    ) -> bool:
+        """Accept a reply or refuse it with a warning; False if the node needs the whole model."""
+        client = self._client(plan, row)
+        try:
+            if reply.has_error():
+                raise InvalidInputError(f"Flower's error {reply.error.code}: {reply.error.reason}")
+            told = reply_of(reply)
+            if told.needs_model and told.client == client and told.run == self.run_id:
+                return False
+            update = self.screening.update(told, plan.order(row), self.run_id, client, state.weights.numel())
+            accepted[row] = _Accepted(update, self.screening.buffers(told, state.buffers.numel()), told)
+        except InvalidInputError as error:
+            _log.warning("round %s: the reply of client %s is refused: %s", plan.number, client, error)
+        return True
+
+    def _message(self, plan: RoundPlan, row: int, downlink: "_Downlink", whole: bool) -> Message:
+        node = self._node(plan, row)
+        assert node is not None
+        request, model = downlink.request(self.run_id, plan.order(row), whole, self.config)
+        content = request_record(request, model)
+        return Message(content, dst_node_id=node, message_type=MessageType.TRAIN, group_id=str(plan.number))
+
+    def _client(self, plan: RoundPlan, row: int) -> str:
+        return self.clients[int(plan.participants[row])]
+
+    def _node(self, plan: RoundPlan, row: int) -> int | None:
+        return self.roster.node_of(self._client(plan, row))
+
+    def _result(
+        self, state: ServerState, plan: RoundPlan, accepted: dict[int, _Accepted], sent_bytes: Any
+    ) -> RoundResult:
+        everyone = plan.participants.size
+        delivered: Flags = np.array([row in accepted for row in range(everyone)])
+        size = state.weights.numel()
+        nothing = SparseUpdate.trusted(size, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+        updates = [accepted[row].update if row in accepted else nothing for row in range(everyone)]
+        buffers = torch.zeros((everyone, state.buffers.numel()))
+        for row, one in accepted.items():
+            buffers[row] = torch.from_numpy(one.buffers)
+        uploads = _uploads(plan, accepted)
+        return RoundResult(
+            mean_update=torch.from_numpy(mean_update(updates, delivered, plan.shares)),
+            buffers=mean_buffers(buffers, state.buffers, delivered, plan.shares),
+            delivered=delivered,
+            uploads=lambda: uploads,
+            reached=delivered,
+            downlink_bytes=sent_bytes,
+        )
+
+
+class _Downlink:
+    """The model after a round in the two forms in which nodes may need it, each written once."""
+
+    def __init__(self, state: ServerState, layout: Layout) -> None:
+        self._state, self._layout = state, layout
+        self._buffers = dense_payload(state.buffers.numpy())
+        self._weights: dict[bool, bytes] = {}
+        self._records: dict[bool, ArrayRecord] = {}
+
+    def bytes(self, whole: bool) -> int:
+        """Bytes of the payloads that a node receives."""
+        return len(self._payload(whole)) + len(self._buffers)
+
+    def request(self, run: str, order: ClientOrder, whole: bool, config: dict[str, Any]) -> tuple[Request, ArrayRecord]:
+        """Return the request for a node and its record of the model."""
+        whole = whole or len(self._payload(True)) <= len(self._payload(False))
+        weights = self._payload(whole)
+        if whole not in self._records:
+            self._records[whole] = model_record(weights, self._buffers)
+        request = Request(
+            run=run,
+            order=order.to_dict(),
+            model_round=self._state.round,
+            base=WHOLE if whole else self._state.round - 1,
+            weights=weights,
+            buffers=self._buffers,
+            layout=self._layout if whole else None,
+            config=config,
+        )
+        return request, self._records[whole]
+
+    def _payload(self, whole: bool) -> bytes:
+        if whole not in self._weights:
+            state = self._state
+            self._weights[whole] = dense_payload(state.weights.numpy()) if whole else encode(broadcast_update(state))
+        return self._weights[whole]
+
+
+def _uploads(plan: RoundPlan, accepted: dict[int, _Accepted]) -> Uploads:
+    everyone, steps = plan.participants.size, plan.rates.size
+    entries, sizes = np.zeros(everyone, dtype=np.int64), np.zeros(everyone, dtype=np.int64)
+    losses, correct = np.full((steps, everyone), np.nan), np.full((steps, everyone), np.nan)
+    for row, one in accepted.items():
+        entries[row] = one.update.count
+        sizes[row] = len(one.reply.update) + len(one.reply.buffers)
+        losses[:, row], correct[:, row] = one.reply.losses, one.reply.correct
+    return Uploads(entries, sizes, sizes > 0, losses, correct)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,96 @@
+"""What a server and its nodes say to each other, as plain data that need neither Flower nor PyTorch."""
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fewjoules.errors import InvalidInputError
+
+WHOLE = -1  # in place of a base: the message has the whole model
+_LENGTH = struct.Struct("<Q")
+_BLOBS = ("weights", "buffers", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The order of a round for one node, and the model after ``model_round`` rounds, which it starts from.
+
+    ``weights`` is a payload of the codec: the change from the model after ``base`` rounds, or all of the model where
+    ``base`` is WHOLE; ``layout`` then names its arrays. ``config`` holds what a user's own training function is told.
+    """
+
+    run: str
+    order: dict[str, Any]
+    model_round: int
+    base: int
+    weights: bytes
+    buffers: bytes
+    layout: list[dict[str, Any]] | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def round(self) -> int:
+        """The round that is asked for."""
+        return int(self.order["round"])
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the answer depends on: the same request asked again has the same one."""
+        text = json.dumps([self.run, self.order, self.model_round, self.config], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The upload of a round; ``needs_model`` instead asks for the whole model.
+
+    ``update`` and ``buffers`` are payloads of the codec. ``losses`` and ``correct`` have one entry for each local step.
+    """
+
+    run: str
+    client: str
+    round: int
+    update: bytes = b""
+    buffers: bytes = b""
+    losses: tuple[float, ...] = ()
+    correct: tuple[float, ...] = ()
+    samples: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    needs_model: bool = False
+
+
+def to_frame(message: Request | Reply) -> bytes:
+    """Write a message for a socket: lengths, a JSON header and the payloads."""
+    data = asdict(message)
+    blobs = {name: data.pop(name) for name in _BLOBS if name in data}
+    header = json.dumps(data | {"blobs": {name: len(blob) for name, blob in blobs.items()}}).encode()
+    return b"".join([_LENGTH.pack(len(header)), header, *blobs.values()])
+
+
+def request_from_frame(frame: bytes) -> Request:
+    """Read a request that ``to_frame`` wrote."""
+    return Request(**_read(frame))
+
+
+def reply_from_frame(frame: bytes) -> Reply:
+    """Read a reply that ``to_frame`` wrote."""
+    data = _read(frame)
+    return Reply(**data | {name: tuple(data[name]) for name in ("losses", "correct")})
+
+
+def _read(frame: bytes) -> Mapping[str, Any]:
+    try:
+        (length,) = _LENGTH.unpack_from(frame)
+        start = _LENGTH.size + length
+        data = json.loads(frame[_LENGTH.size : start])
+        for name, size in data.pop("blobs").items():
+            data[name] = frame[start : start + size]
+            start += size
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInputError(f"a message between node and worker cannot be read ({type(error).__name__})") from error
+    if start != len(frame):
+        raise InvalidInputError(f"a message between node and worker must have {start} bytes, got {len(frame)}")
+    return data

@@ -1,0 +1,121 @@
+"""Our messages as Flower's records: payloads are arrays of a serialisation of our own, which Flower does not read."""
+
+import json
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fewjoules.errors import InvalidInputError
+from fewjoules.integrations.flower.arrays import Named
+from fewjoules.integrations.flower.messages import Reply, Request
+
+OURS, MODEL, UPLOAD = "fewjoules", "model", "upload"  # names of the records in a message
+STYPE = "fewjoules.payload.v1"
+INTRODUCE, ROUND = "introduce", "round"  # what a node is asked for
+
+
+def payload_array(payload: bytes) -> Array:
+    """Return a payload of the codec as an array."""
+    return Array(dtype="uint8", shape=(len(payload),), stype=STYPE, data=payload)
+
+
+def payload_of(record: ArrayRecord, name: str) -> bytes:
+    """Return a payload that ``payload_array`` wrapped."""
+    array = record.get(name)
+    if array is None or array.stype != STYPE:
+        raise InvalidInputError(f"{name} must be an array of the kind {STYPE!r}")
+    return bytes(array.data)
+
+
+def model_record(weights: bytes, buffers: bytes) -> ArrayRecord:
+    """Return the downlink of a round; nodes with the same need share one record, which Flower stores once."""
+    return ArrayRecord({"weights": payload_array(weights), "buffers": payload_array(buffers)})
+
+
+def asked_for(message: Message) -> str | None:
+    """What a message of the server asks for; None where it is not one of ours."""
+    record = message.content.config_records.get(OURS) if message.has_content() else None
+    return None if record is None else str(record.get("ask"))
+
+
+def request_record(request: Request, model: ArrayRecord) -> RecordDict:
+    """Return a request as the content of a message."""
+    told = {"ask": ROUND, "run": request.run, "model-round": request.model_round, "base": request.base}
+    texts = {"order": request.order, "layout": request.layout, "config": request.config}
+    return RecordDict(
+        {OURS: ConfigRecord(told | {name: json.dumps(value) for name, value in texts.items()}), MODEL: model}
+    )
+
+
+def request_of(message: Message) -> Request:
+    """Read a request from a message."""
+    told, model = message.content.config_records[OURS], message.content.array_records[MODEL]
+    return Request(
+        run=str(told["run"]),
+        order=json.loads(str(told["order"])),
+        model_round=_whole(told["model-round"]),
+        base=_whole(told["base"]),
+        weights=payload_of(model, "weights"),
+        buffers=payload_of(model, "buffers"),
+        layout=json.loads(str(told["layout"])),
+        config=json.loads(str(told["config"])),
+    )
+
+
+def reply_record(reply: Reply) -> RecordDict:
+    """Return a reply as the content of a message."""
+    told: dict[str, Any] = {
+        "run": reply.run,
+        "client-id": reply.client,
+        "round": reply.round,
+        "losses": list(reply.losses),
+        "correct": list(reply.correct),
+        "samples": reply.samples,
+        "needs-model": reply.needs_model,
+        "metrics": json.dumps(reply.metrics),
+    }
+    upload = ArrayRecord({"update": payload_array(reply.update), "buffers": payload_array(reply.buffers)})
+    return RecordDict({OURS: ConfigRecord(told), UPLOAD: upload})
+
+
+def reply_of(message: Message) -> Reply:
+    """Read a reply of a node, which may be anything: what cannot be a reply is refused in one sentence."""
+    try:
+        told, upload = message.content.config_records[OURS], message.content.array_records[UPLOAD]
+        return Reply(
+            run=str(told["run"]),
+            client=str(told["client-id"]),
+            round=_whole(told["round"]),
+            update=payload_of(upload, "update"),
+            buffers=payload_of(upload, "buffers"),
+            losses=_numbers(told["losses"]),
+            correct=_numbers(told["correct"]),
+            samples=_whole(told["samples"]),
+            metrics={str(name): float(value) for name, value in json.loads(str(told["metrics"])).items()},
+            needs_model=told["needs-model"] is True,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InvalidInputError(
+            f"the reply lacks a record or has one of another form ({type(error).__name__})"
+        ) from error
+
+
+def named_arrays(record: ArrayRecord) -> Named:
+    """Return the arrays of an ordinary record."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def array_record(arrays: Named) -> ArrayRecord:
+    """Return an ordinary record of arrays."""
+    return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"a whole number, got {type(value).__name__}")
+    return value
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)

@@ -1,0 +1,106 @@
+"""Which node is which client. A node says who it is; what it says is checked against its key and its registered name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from logging import getLogger
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fewjoules.errors import FewJoulesError, InvalidInputError
+from fewjoules.integrations.flower.identity import COSTS, Introduction
+from fewjoules.integrations.flower.polling import Clock, send
+from fewjoules.integrations.flower.records import INTRODUCE, OURS
+
+INTRODUCTION_SECONDS = 60.0
+_log = getLogger("fewjoules.flower")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A client and the node that speaks for it; ``key`` is the node's public key, empty without authentication."""
+
+    told: Introduction
+    node: int
+    key: bytes
+
+
+class Roster:
+    """The clients of a run, by client-id, and the nodes that are online for them."""
+
+    def __init__(self, keys: Mapping[str, bytes] | None = None, clock: Clock = Clock()) -> None:
+        """``keys`` are those by which clients were known before a restart of the server."""
+        self.members: dict[str, Member] = {}
+        self.keys = dict(keys or {})
+        self._refused: set[int] = set()
+        self._clock = clock
+
+    def gather(self, grid: Grid, count: int, wait_seconds: float) -> None:
+        """Wait until ``count`` clients have introduced themselves."""
+        end = self._clock.now() + wait_seconds
+        while len(self.members) < count:
+            self.refresh(grid)
+            if len(self.members) >= count:
+                return
+            if self._clock.now() >= end:
+                raise FewJoulesError(
+                    f"{count} clients must be online to begin, got {len(self.members)} in {wait_seconds:g} s: "
+                    f"{', '.join(sorted(self.members)) or 'none'}"
+                )
+            self._clock.sleep(1.0)
+
+    def refresh(self, grid: Grid) -> None:
+        """Forget nodes that went away and ask new ones who they are."""
+        online = {node.node_id: node for node in grid.get_nodes()}
+        self.members = {name: one for name, one in self.members.items() if one.node in online}
+        known = {one.node for one in self.members.values()} | self._refused
+        new = [node for node in online if node not in known]
+        for node, told in _introductions(grid, new, self._clock).items():
+            try:
+                self._admit(Member(told, node, bytes(online[node].public_key)), online[node].name)
+            except InvalidInputError as error:
+                self._refused.add(node)
+                _log.warning("node %s is refused: %s", node, error)
+
+    def node_of(self, client: str) -> int | None:
+        """Return the node that is online for a client; None if there is none."""
+        member = self.members.get(client)
+        return None if member is None else member.node
+
+    def _admit(self, member: Member, registered: str) -> None:
+        client = member.told.client
+        if registered and registered != client:
+            raise InvalidInputError(f"it is registered as {registered!r} and claims to be client {client!r}")
+        if client in self.members:
+            raise InvalidInputError(f"client {client!r} is online already, as node {self.members[client].node}")
+        if self.keys.get(client, member.key) != member.key:
+            raise InvalidInputError(f"client {client!r} is known by another key")
+        self.keys[client] = member.key
+        self.members[client] = member
+
+
+def _introductions(grid: Grid, nodes: list[int], clock: Clock) -> dict[int, Introduction]:
+    ask = RecordDict({OURS: ConfigRecord({"ask": INTRODUCE})})
+    messages = [Message(ask, dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
+    if not messages:
+        return {}
+    found = {}
+    for place, reply in send(grid, messages, INTRODUCTION_SECONDS, clock=clock).items():
+        try:
+            found[nodes[place]] = _introduction_of(reply)
+        except (InvalidInputError, KeyError, TypeError, ValueError) as error:
+            _log.warning("node %s did not introduce itself: %s", nodes[place], error)
+    return found
+
+
+def _introduction_of(reply: Message) -> Introduction:
+    if reply.has_error():
+        raise InvalidInputError(f"Flower's error {reply.error.code}: {reply.error.reason}")
+    told = reply.content.config_records[OURS]
+    costs = {name: float(told[name]) for name in COSTS if name in told}  # type: ignore[arg-type]
+    if any(not cost >= 0.0 for cost in costs.values()):
+        raise InvalidInputError(f"its costs must be numbers >= 0, got {costs}")
+    samples = told["samples"]
+    if isinstance(samples, bool) or not isinstance(samples, int) or not 0 <= samples < 2**31:
+        raise InvalidInputError(f"its samples must be 0 to 2^31 - 1, got {samples!r}")
+    return Introduction(str(told["client-id"])[:64], samples, costs)
