@@ -20,7 +20,7 @@ from fewjoules.errors import FewJoulesError, InvalidInputError
 from fewjoules.integrations.flower.arrays import Layout
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 from fewjoules.integrations.flower.node import dense_payload
-from fewjoules.integrations.flower.polling import Clock, send
+from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
 from fewjoules.integrations.flower.records import model_record, reply_of, request_record
 from fewjoules.integrations.flower.roster import Roster
 from fewjoules.integrations.flower.screening import Screening
@@ -38,6 +38,9 @@ class RoundRules:
     deadline_seconds: float = 600.0
     min_replies: int = 1
     attempts: int = 5
+
+
+USUAL_RULES, USUAL_SCREENING = RoundRules(), Screening()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,10 @@ class FlowerBackend:
         run: str,
         layout: Layout,
         *,
-        rules: RoundRules = RoundRules(),
-        screening: Screening = Screening(),
+        rules: RoundRules = USUAL_RULES,
+        screening: Screening = USUAL_SCREENING,
         config: Mapping[str, Any] | None = None,
-        clock: Clock = Clock(),
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """``clients`` are the client-ids by number; ``run`` names the run in the memories of the nodes."""
         self.grid, self.roster, self.clients, self.run_id, self.layout = grid, roster, clients, run, layout
@@ -126,7 +129,7 @@ class FlowerBackend:
             asked = [row for row in rows if self._node(plan, row) is not None]
             messages = [self._message(plan, row, downlink, whole[row]) for row in asked]
             for row in asked:
-                sent_bytes[row] += downlink.bytes(whole[row])
+                sent_bytes[row] += downlink.payload_bytes(whole[row])
             left = end - self._clock.now()
             replies = send(self.grid, messages, left, meanwhile=meanwhile, clock=self._clock) if messages else {}
             meanwhile = _nothing
@@ -201,13 +204,13 @@ class _Downlink:
         self._weights: dict[bool, bytes] = {}
         self._records: dict[bool, ArrayRecord] = {}
 
-    def bytes(self, whole: bool) -> int:
+    def payload_bytes(self, whole: bool) -> int:
         """Bytes of the payloads that a node receives."""
-        return len(self._payload(whole)) + len(self._buffers)
+        return len(self._payload(self._form(whole))) + len(self._buffers)
 
     def request(self, run: str, order: ClientOrder, whole: bool, config: dict[str, Any]) -> tuple[Request, ArrayRecord]:
         """Return the request for a node and its record of the model."""
-        whole = whole or len(self._payload(True)) <= len(self._payload(False))
+        whole = self._form(whole)
         weights = self._payload(whole)
         if whole not in self._records:
             self._records[whole] = model_record(weights, self._buffers)
@@ -222,6 +225,10 @@ class _Downlink:
             config=config,
         )
         return request, self._records[whole]
+
+    def _form(self, whole: bool) -> bool:
+        """Whether to send the whole model: if it is needed, or no larger than its last change."""
+        return whole or len(self._payload(True)) <= len(self._payload(False))
 
     def _payload(self, whole: bool) -> bytes:
         if whole not in self._weights:

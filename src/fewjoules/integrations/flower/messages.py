@@ -3,7 +3,6 @@
 import hashlib
 import json
 import struct
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -81,11 +80,11 @@ def reply_from_frame(frame: bytes) -> Reply:
     return Reply(**data | {name: tuple(data[name]) for name in ("losses", "correct")})
 
 
-def _read(frame: bytes) -> Mapping[str, Any]:
+def _read(frame: bytes) -> dict[str, Any]:
     try:
         (length,) = _LENGTH.unpack_from(frame)
         start = _LENGTH.size + length
-        data = json.loads(frame[_LENGTH.size : start])
+        data: dict[str, Any] = json.loads(frame[_LENGTH.size : start])
         for name, size in data.pop("blobs").items():
             data[name] = frame[start : start + size]
             start += size

@@ -18,13 +18,16 @@ class Clock:
     sleep: Callable[[float], None] = time.sleep
 
 
+SYSTEM_CLOCK = Clock()
+
+
 def send(
     grid: Grid,
     messages: list[Message],
     deadline_seconds: float,
     *,
     meanwhile: Callable[[], None] = lambda: None,
-    clock: Clock = Clock(),
+    clock: Clock = SYSTEM_CLOCK,
 ) -> dict[int, Message]:
     """Push messages and return the reply to each by its place in the list; those missing at the deadline are left out.
 

@@ -41,7 +41,7 @@ def asked_for(message: Message) -> str | None:
 
 def request_record(request: Request, model: ArrayRecord) -> RecordDict:
     """Return a request as the content of a message."""
-    told = {"ask": ROUND, "run": request.run, "model-round": request.model_round, "base": request.base}
+    told: dict[str, Any] = {"ask": ROUND, "run": request.run, "model-round": request.model_round, "base": request.base}
     texts = {"order": request.order, "layout": request.layout, "config": request.config}
     return RecordDict(
         {OURS: ConfigRecord(told | {name: json.dumps(value) for name, value in texts.items()}), MODEL: model}

@@ -1,4 +1,4 @@
-"""Which node is which client. A node says who it is; what it says is checked against its key and its registered name."""
+"""Which node is which client. Nodes say who they are; that is checked against their keys and registered names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 
 from fewjoules.errors import FewJoulesError, InvalidInputError
 from fewjoules.integrations.flower.identity import COSTS, Introduction
-from fewjoules.integrations.flower.polling import Clock, send
+from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
 from fewjoules.integrations.flower.records import INTRODUCE, OURS
 
 INTRODUCTION_SECONDS = 60.0
@@ -28,7 +28,7 @@ class Member:
 class Roster:
     """The clients of a run, by client-id, and the nodes that are online for them."""
 
-    def __init__(self, keys: Mapping[str, bytes] | None = None, clock: Clock = Clock()) -> None:
+    def __init__(self, keys: Mapping[str, bytes] | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         """``keys`` are those by which clients were known before a restart of the server."""
         self.members: dict[str, Member] = {}
         self.keys = dict(keys or {})
