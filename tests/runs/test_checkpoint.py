@@ -18,6 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.loop import TrainingLoop
@@ -69,7 +70,7 @@ def everything(simulator):
     state = simulator.state
     found = {name: torch.as_tensor(getattr(state, name)) for name in SERVER if "." not in name}
     found |= {f"outer.{name}": tensor for name, tensor in state.outer.items()}
-    return found | {f"clients.{name}": tensor for name, tensor in simulator.backend.save().items()}
+    return found | {f"clients.{name}": tensor for name, tensor in tensors_of(simulator.backend.save()).items()}
 
 
 def assert_same(one, other):
@@ -135,7 +136,7 @@ def assert_refused(path, *says, identity=IDENTITY):
         assert part in str(refusal.value)
     assert path.read_bytes() == before
     assert untouched().state.round == 0
-    assert untouched().backend.save()["numbers"].numel() == 0
+    assert tensors_of(untouched().backend.save())["numbers"].numel() == 0
 
 
 def test_what_is_loaded_is_what_was_saved(loop, saved):

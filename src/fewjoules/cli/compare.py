@@ -43,7 +43,7 @@ def compare(
     ] = None,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
-    checkpoint_seconds: options.CheckpointSeconds = 30.0,
+    checkpoint_seconds: options.CheckpointSeconds = None,
     plots: options.Plots = None,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
@@ -120,7 +120,7 @@ def _require_schemes(text: str) -> list[str]:
 
 
 def _train(
-    task: "ScenarioTask", plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None]
+    task: "ScenarioTask", plan: Plan, folder: Path, checkpoint_seconds: float | None, begin: Callable[[], None]
 ) -> bool:
     """Train one scheme in its own folder, unless it is finished; return False if it diverged."""
     from fewjoules.runs.folder import clean_up, is_finished

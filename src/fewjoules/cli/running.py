@@ -34,7 +34,7 @@ def carry_out(
     plan: "Plan",
     folder: Path,
     *,
-    checkpoint_seconds: float,
+    checkpoint_seconds: float | None,
     resume: bool,
     again: str,
     begin: Callable[[], None] | None = None,

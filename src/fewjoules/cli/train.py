@@ -37,7 +37,7 @@ def train(
     ] = None,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
-    checkpoint_seconds: options.CheckpointSeconds = 30.0,
+    checkpoint_seconds: options.CheckpointSeconds = None,
     plots: options.Plots = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to DIR/tensorboard.")] = False,
 ) -> None:

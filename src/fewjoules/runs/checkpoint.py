@@ -1,7 +1,6 @@
 """The state of a run in one safetensors file, with small values as JSON in its header; it is never half written."""
 
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,12 +11,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from fewjoules.engine.algorithm.client import kept_vectors
+from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import OUTER_MOMENTS
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.simulator.loop import Totals, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.files import whole_file
+from fewjoules.runs.tensor_file import Checksums, checksum, write_tensors
 
 CHECKPOINT_VERSION = 2
 _KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # header keys in the metadata: now, and before the package was renamed
@@ -28,7 +29,6 @@ Tensors = dict[str, torch.Tensor]
 
 def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
     """Write server state, client states and totals; random streams need no state, as seed and round determine them."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(loop.simulator).items()}
     header = {
         "version": CHECKPOINT_VERSION,
         "identity": identity,
@@ -36,9 +36,13 @@ def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
         "reason": loop.reason,
         "last_test": [value.hex() for value in loop.last_test],
         "totals": asdict(loop.totals),
-        "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
     }
-    save_tensors(path, tensors, {_KEY: json.dumps(header)})
+
+    def metadata(checksums: Checksums) -> dict[str, str]:
+        return {_KEY: json.dumps(header | {"checksums": checksums})}
+
+    with whole_file(path) as stream:
+        write_tensors(stream, _tensors(loop.simulator), metadata)
 
 
 def load_checkpoint(path: Path, identity: Identity, simulator: Simulator) -> dict[str, Any]:
@@ -86,26 +90,23 @@ def _read(path: Path) -> tuple[Any, Tensors]:
         ) from error
 
 
-def _tensors(simulator: Simulator) -> Tensors:
+def _tensors(simulator: Simulator) -> dict[str, SavedTensor]:
     state = simulator.state
     charged = simulator.options.downlink == "charged"
-    return {
+    server = {
         "weights": state.weights,
         "buffers": state.buffers,
         "accepted": torch.from_numpy(state.accepted),
         "synced": torch.from_numpy(state.synced),
         "broadcast": state.broadcast if charged else state.broadcast[:0],
         **{_OUTER + name: tensor for name, tensor in state.outer.items()},
-        **{_CLIENTS + name: tensor for name, tensor in simulator.backend.save().items()},
     }
+    clients = {_CLIENTS + name: tensor for name, tensor in simulator.backend.save().items()}
+    return {name: SavedTensor.of(tensor) for name, tensor in server.items()} | clients
 
 
 def _under(prefix: str, tensors: Tensors) -> Tensors:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _checksum(tensor: torch.Tensor) -> int:
-    return zlib.crc32(tensor.numpy().data.cast("B")) if tensor.numel() else 0
 
 
 def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], simulator: Simulator) -> None:
@@ -123,7 +124,7 @@ def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], si
     told = checksums if isinstance(checksums, dict) else {}
     for name in {**tensors, **told}:
         found = tensors.get(name)
-        if found is None or _checksum(found) != told.get(name):
+        if found is None or checksum(found) != told.get(name):
             raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
     _require_clients(path, tensors[_CLIENTS + "numbers"], simulator.options.clients)
 

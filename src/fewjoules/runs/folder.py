@@ -14,7 +14,7 @@ import numpy as np
 
 from fewjoules import __version__
 from fewjoules.engine.algorithm.round import participants_per_round
-from fewjoules.engine.simulator.loop import INTERRUPTED, EverySeconds, Report, TrainingLoop, first_round_at
+from fewjoules.engine.simulator.loop import INTERRUPTED, Report, TrainingLoop, first_round_at
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import PARTIAL_SUFFIX, remove_partials, whole_file
@@ -35,6 +35,7 @@ from fewjoules.runs.files import (
     SCENARIO,
     SETTINGS,
 )
+from fewjoules.runs.interval import CheckpointInterval
 from fewjoules.runs.lock import LOCK
 from fewjoules.runs.settings import save_scenario
 from fewjoules.runs.task import ScenarioTask, identity_of, options_for
@@ -48,7 +49,7 @@ class RunSettings:
     ``begin`` is called after all checks and before anything is written.
     """
 
-    checkpoint_seconds: float = 30.0
+    checkpoint_seconds: float | None = None  # None: as often as they cost little, see ``CheckpointInterval``
     begin: Callable[[], None] | None = None
     on_round: Callable[[Report], None] | None = None
     should_stop: Callable[[], bool] | None = None
@@ -123,22 +124,22 @@ def run_in_folder(
 class _Checkpoints:
     """Saves the loop at intervals; logs are flushed first, so that they are never behind the checkpoint."""
 
-    def __init__(self, folder: Path, task: ScenarioTask, simulator: Simulator, seconds: float) -> None:
+    def __init__(self, folder: Path, task: ScenarioTask, simulator: Simulator, seconds: float | None) -> None:
         self.folder, self.simulator = folder, simulator
         self.path = folder / CHECKPOINT
         self.identity = identity_of(task, simulator.options) | {"execution": simulator.execution.name}
         self.scenario = task.scenario
-        self._clock = EverySeconds(seconds)
+        self._interval = CheckpointInterval(seconds)
 
     def is_due(self) -> bool:
-        return self._clock.is_due()
+        return self._interval.is_due()
 
     def save(self, loop: TrainingLoop) -> None:
         number = loop.simulator.state.round
-        loop.ledger.flush(number)
-        loop.metrics.flush(number)
-        save_checkpoint(self.path, loop, self.identity)
-        self._clock.restart()
+        with self._interval.saving():
+            loop.ledger.flush(number)
+            loop.metrics.flush(number)
+            save_checkpoint(self.path, loop, self.identity)
 
     def new_loop(self, plan: Plan, *, fresh: bool) -> TrainingLoop:
         """Return a loop at round 0; a run that was killed before its first checkpoint starts again."""

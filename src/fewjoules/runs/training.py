@@ -9,6 +9,7 @@ from torch import nn
 
 from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.loop import Report, TrainingLoop
@@ -76,7 +77,7 @@ def continued(before: Training) -> Callable[[Simulator], TrainingLoop]:
                 f"with these options they keep {', '.join(now) or 'nothing'}"
             )
         simulator.state = before.simulator.state
-        simulator.backend.restore(before.simulator.backend.save())
+        simulator.backend.restore(tensors_of(before.simulator.backend.save()))
         before.loop.simulator, before.loop.reason = simulator, None
         return before.loop
 
