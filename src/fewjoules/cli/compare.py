@@ -105,6 +105,7 @@ def compare(
                     device=task.device.type,
                 )
 
+        _require_room(task, [plan for plan in plans if not (folder / plan.scheme).exists()])
         trained = [plan.scheme for plan in plans if _train(task, plan, folder, checkpoint_seconds, begin)]
         _report(folder, chosen, trained, plots, json_only)
         if len(trained) < len(plans):
@@ -143,6 +144,21 @@ def _train(
         warnings.warn(f"scheme {plan.scheme} is left out: {error}", FewJoulesWarning, stacklevel=2)
         return False
     return True
+
+
+def _require_room(task: "ScenarioTask", plans: list[Plan]) -> None:
+    """Refuse a scheme that needs too much memory before any other is trained."""
+    from fewjoules.runs.task import options_for
+    from fewjoules.runs.training import require_room
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said again when the scheme is trained
+        chosen = [options_for(task, plan) for plan in plans]
+    for plan, own in zip(plans, chosen, strict=True):
+        try:
+            require_room(task, own)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"scheme {plan.scheme}: {error}") from error
 
 
 def _require_same_plan(folder: Path, plan: Plan) -> None:

@@ -95,8 +95,8 @@ class KeptRows:
         capacity = min(self._clients, max(needed, 2 * have))
         self._steps = np.concatenate([self._steps, np.zeros(capacity - have, dtype=np.int64)])
         for name, matrix in self._matrices.items():
-            more = torch.zeros((capacity - have, self._size), device=self._device)
-            self._matrices[name] = torch.cat([matrix, more]) if have else more
+            self._matrices[name] = torch.zeros((capacity, self._size), device=self._device)
+            self._matrices[name][:have] = matrix
 
 
 def _on_host(rows: Rows) -> Any:
