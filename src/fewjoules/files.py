@@ -1,6 +1,7 @@
-"""Write files that appear whole or not at all, and read text files of limited size."""
+"""Write files that appear whole or not at all, notice damaged ones, and read text files of limited size."""
 
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from fewjoules.errors import InvalidInputError
 
 PARTIAL_SUFFIX = ".partial"
 MAX_TEXT_BYTES = 256 * 2**20
+_BLOCK_BYTES = 1 << 20
 
 
 @contextmanager
@@ -43,6 +45,25 @@ def remove_partials(folder: Path) -> None:
     """Remove files that a kill left half written."""
     for file in folder.glob(f".*{PARTIAL_SUFFIX}"):
         file.unlink()
+
+
+def checksum_of(path: Path) -> int:
+    """CRC-32 of the bytes of a file; an error names a file that cannot be read."""
+    found = 0
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                found = zlib.crc32(block, found)
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from error
+    return found
+
+
+def require_intact(path: Path, checksum: int) -> None:
+    """Refuse a file that no longer has the checksum it was written with."""
+    found = checksum_of(path)
+    if found != checksum:
+        raise InvalidInputError(f"{path}: the file is damaged: its checksum must be {checksum}, got {found}")
 
 
 def read_text(path: str | Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:

@@ -64,7 +64,7 @@ def compare(
     with plain_errors(), contextlib.ExitStack() as held:
         from fewjoules.runs.folder import beginning, require_new_folder
         from fewjoules.runs.lock import locked
-        from fewjoules.runs.settings import save_settings, stored_scenario, stored_settings
+        from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
 
         options.require_options(plots, checkpoint_seconds)
         names = list(SCHEMES) if schemes is None else _require_schemes(schemes)
@@ -92,6 +92,7 @@ def compare(
         @functools.cache  # once, after the first scheme was checked
         def begin() -> None:
             if resume is not None:
+                require_undamaged(folder, settings)
                 return
             held.enter_context(locked(folder))
             require_new_folder(folder)
@@ -181,12 +182,14 @@ def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | N
     from fewjoules.reports.comparison import comparison_table, headline, ranked
     from fewjoules.reports.page import write_page
     from fewjoules.runs.results import RunResults
+    from fewjoules.runs.sealed import read_sealed
 
     if not schemes:
         raise DivergedError("no scheme could be trained; a smaller learning rate may help")
     runs = [RunResults.load(folder / scheme) for scheme in schemes]
     write_page(runs, folder / PAGE, scenario.name)
-    rows = [json.loads((run.folder / RUN).read_text(encoding="utf-8")) for run in ranked(runs)]
+    outcomes = [read_sealed(run.folder / RUN) for run in ranked(runs)]
+    rows = [{key: value for key, value in outcome.items() if key != "checksums"} for outcome in outcomes]
     text = json.dumps({"version": 1, "scenario": scenario.name, "runs": rows}, indent=1)
     with whole_file(folder / COMPARISON) as stream:
         stream.write((text + "\n").encode())

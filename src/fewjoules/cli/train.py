@@ -59,7 +59,7 @@ def train(
     with plain_errors(), contextlib.ExitStack() as held:
         from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
         from fewjoules.runs.lock import locked
-        from fewjoules.runs.settings import save_settings, stored_scenario, stored_settings
+        from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
 
         options.require_options(plots, checkpoint_seconds)
         _require_choices(scheme, plan, out, resume)
@@ -90,6 +90,8 @@ def train(
                     save_settings(
                         folder, chosen, command="train", data_dir=options.absolute(data_dir), device=task.device.type
                     )
+            else:
+                require_undamaged(folder, settings)
 
         running.carry_out(
             task,

@@ -1,6 +1,7 @@
 """The state of a run in one safetensors file, with small values as JSON in its header; it is never half written."""
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,15 +15,19 @@ from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import OUTER_MOMENTS
 from fewjoules.engine.algorithm.state import ServerState
+from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.simulator.loop import Totals, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.files import whole_file
+from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.runs.tensor_file import Checksums, checksum, write_tensors
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 _KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # header keys in the metadata: now, and before the package was renamed
+_SEAL = "checksum"  # of the JSON under the key
 _CLIENTS, _OUTER = "clients.", "outer."  # prefixes of client states and of the outer optimiser's moments
+_FIXED = "fixed."  # prefix of what the model has beside its weights and buffers, for an export
 Identity = Mapping[str, Any]
 Tensors = dict[str, torch.Tensor]
 
@@ -36,21 +41,24 @@ def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
         "reason": loop.reason,
         "last_test": [value.hex() for value in loop.last_test],
         "totals": asdict(loop.totals),
+        "parts": {log.table.name: log.checksums for log in (loop.ledger, loop.metrics)},
+        "model": _model_layout(loop.simulator),
     }
 
     def metadata(checksums: Checksums) -> dict[str, str]:
-        return {_KEY: json.dumps(header | {"checksums": checksums})}
+        text = json.dumps(header | {"checksums": checksums})
+        return {_KEY: text, _SEAL: f"{zlib.crc32(text.encode()):010d}"}  # of one length whatever the checksum
 
     with whole_file(path) as stream:
         write_tensors(stream, _tensors(loop.simulator), metadata)
 
 
 def load_checkpoint(path: Path, identity: Identity, simulator: Simulator) -> dict[str, Any]:
-    """Put the simulator into the saved state; return the other arguments of its loop.
+    """Put the simulator into the saved state; return the other arguments of its loop, and checksums of its ``parts``.
 
     A checkpoint of another run is refused with the first difference; the simulator is then unchanged.
     """
-    header, tensors = _read(path)
+    header, tensors = read_checkpoint(path)
     _require_same(path, header, identity)
     _require_tensors(path, tensors, header, simulator)
     try:
@@ -58,6 +66,7 @@ def load_checkpoint(path: Path, identity: Identity, simulator: Simulator) -> dic
             "totals": Totals(**header["totals"]),
             "last_test": tuple(float.fromhex(value) for value in header["last_test"]),
             "reason": header["reason"],
+            "parts": {name: dict(header["parts"][name]) for name in (LEDGER.name, METRICS.name)},
         }
         number = require_integer("round", header["round"], low=0, high=2**31)
     except (KeyError, TypeError, ValueError) as error:
@@ -78,16 +87,54 @@ def load_checkpoint(path: Path, identity: Identity, simulator: Simulator) -> dic
     return rest
 
 
-def _read(path: Path) -> tuple[Any, Tensors]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Any], Tensors]:
+    """Return the header and the tensors, mapped into memory; refuse a file whose header is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            return json.loads(metadata.get(_KEY) or metadata.get(_FIRST_KEY) or "{}"), tensors
-    except (SafetensorError, OSError, ValueError) as error:
+            text = metadata.get(_KEY) or metadata.get(_FIRST_KEY) or "{}"
+            header = json.loads(text)
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"{path}: must be a checkpoint of FewJoules, but cannot be read as one ({error})"
         ) from error
+    if not isinstance(header, dict):
+        raise InvalidInputError(f"{path}: the header of the checkpoint must be a table, got {type(header).__name__}")
+    if header.get("version") != CHECKPOINT_VERSION:
+        raise InvalidInputError(
+            f"{path}: the version of the checkpoint must be {CHECKPOINT_VERSION}, got {_shown(header.get('version'))}"
+        )
+    if metadata.get(_SEAL) != f"{zlib.crc32(text.encode()):010d}":
+        raise InvalidInputError(f"{path}: the checksum of the header does not fit it; the file is damaged")
+    return header, tensors
+
+
+def exported_tensors(path: Path) -> tuple[dict[str, Any], Tensors]:
+    """Return the header of a checkpoint and the state of its model by name, from this file alone."""
+    header, tensors = read_checkpoint(path)
+    wanted = [name for name in tensors if name in ("weights", "buffers") or name.startswith(_FIXED)]
+    for name in wanted:
+        _require_checksum(path, name, tensors, header["checksums"])
+    told, state = header["model"], _under(_FIXED, tensors)
+    for kind in ("weights", "buffers"):
+        shapes = {name: torch.empty(shape, device="meta") for name, shape in told[kind].items()}
+        state |= Layout(shapes).views(tensors[kind])
+    return header, state | {name: state[same] for name, same in told["tied"].items()}
+
+
+def _model_layout(simulator: Simulator) -> dict[str, Any]:
+    """Names and shapes of weights and buffers in order, and the names that stand for another one."""
+    known = {"weights": simulator.parameters.shapes, "buffers": simulator.buffers.shapes}
+    return known | {"tied": {name: same for name, same in _others(simulator).items() if same is not None}}
+
+
+def _others(simulator: Simulator) -> dict[str, str | None]:
+    """Names in the state of the model beside its weights and buffers, with the one that each shares its memory with."""
+    state = simulator.model.state_dict()
+    own = {**simulator.parameters.shapes, **simulator.buffers.shapes}
+    places = {state[name].data_ptr(): name for name in own if state[name].numel()}
+    return {name: places.get(tensor.data_ptr()) for name, tensor in state.items() if name not in own}
 
 
 def _tensors(simulator: Simulator) -> dict[str, SavedTensor]:
@@ -101,6 +148,8 @@ def _tensors(simulator: Simulator) -> dict[str, SavedTensor]:
         "broadcast": state.broadcast if charged else state.broadcast[:0],
         **{_OUTER + name: tensor for name, tensor in state.outer.items()},
     }
+    fixed = simulator.model.state_dict()
+    server |= {_FIXED + name: fixed[name] for name, same in _others(simulator).items() if same is None}
     clients = {_CLIENTS + name: tensor for name, tensor in simulator.backend.save().items()}
     return {name: SavedTensor.of(tensor) for name, tensor in server.items()} | clients
 
@@ -123,10 +172,14 @@ def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], si
             )
     told = checksums if isinstance(checksums, dict) else {}
     for name in {**tensors, **told}:
-        found = tensors.get(name)
-        if found is None or checksum(found) != told.get(name):
-            raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
+        _require_checksum(path, name, tensors, told)
     _require_clients(path, tensors[_CLIENTS + "numbers"], simulator.options.clients)
+
+
+def _require_checksum(path: Path, name: str, tensors: Tensors, checksums: Checksums) -> None:
+    found = tensors.get(name)
+    if found is None or checksum(found) != checksums.get(name):
+        raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
 
 
 def _expected(tensors: Tensors, simulator: Simulator) -> dict[str, tuple[torch.dtype, list[tuple[int, ...]]]]:
@@ -171,12 +224,6 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict
 
 
 def _require_same(path: Path, header: Any, identity: Identity) -> None:
-    if not isinstance(header, dict):
-        raise InvalidInputError(f"{path}: the header of the checkpoint must be a table, got {type(header).__name__}")
-    if header.get("version") != CHECKPOINT_VERSION:
-        raise InvalidInputError(
-            f"{path}: the version of the checkpoint must be {CHECKPOINT_VERSION}, got {header.get('version')!r}"
-        )
     if not isinstance(header.get("identity"), dict):
         raise InvalidInputError(f"{path}: the checkpoint lacks the identity of its run")
     stored, here = _flat(header["identity"]), _flat(json.loads(json.dumps(identity)))

@@ -12,7 +12,18 @@ import torch
 
 from fewjoules.engine.algorithm.saved import SavedTensor
 
-_DTYPES = {torch.float32: "F32", torch.int64: "I64"}
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 _ALIGNMENT = 8
 _LONGEST_CHECKSUM = 2**32 - 1
 
@@ -22,7 +33,7 @@ Checksums = Mapping[str, int]
 def write_tensors(
     stream: BinaryIO, tensors: Mapping[str, SavedTensor], metadata: Callable[[Checksums], dict[str, str]]
 ) -> None:
-    """Write float32 and int64 tensors; ``metadata`` gets the CRC-32 of each, known only after they are written."""
+    """Write tensors; ``metadata`` gets the CRC-32 of each, known only after they are written."""
     ordered = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))  # so that all are aligned
     entries = _entries({name: tensors[name] for name in ordered})
     room = len(_header(entries, metadata(dict.fromkeys(tensors, _LONGEST_CHECKSUM))))

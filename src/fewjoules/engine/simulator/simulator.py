@@ -72,7 +72,7 @@ class Simulator:
             )
         if options.precision == "tf32" and device.type != "cuda":
             raise InvalidInputError("precision = 'tf32' needs a GPU; on the processor use float32")
-        self.options, self.federation = options, federation
+        self.model, self.options, self.federation = model, options, federation
         self.accounts = Accounts(fleet, options)
         self.sizes = federation.sizes
         self.execution = self._choose_execution(model, loss, chunk)
