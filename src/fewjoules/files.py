@@ -16,7 +16,10 @@ _BLOCK_BYTES = 1 << 20
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[BinaryIO]:
-    """Open a stream whose bytes become ``target`` when the block ends without an error; otherwise remove them."""
+    """Open a stream whose bytes become ``target`` when the block ends without an error; otherwise remove them.
+
+    An error of the system, such as a full disk, names the file.
+    """
     partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
     try:
         with partial.open("wb") as stream:
@@ -24,8 +27,10 @@ def whole_file(target: Path) -> Iterator[BinaryIO]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(partial, target)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(target)) from error
         raise
     sync_folder(target.parent)
 

@@ -187,13 +187,14 @@ def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | N
     if not schemes:
         raise DivergedError("no scheme could be trained; a smaller learning rate may help")
     runs = [RunResults.load(folder / scheme) for scheme in schemes]
-    write_page(runs, folder / PAGE, scenario.name)
     outcomes = [read_sealed(run.folder / RUN) for run in ranked(runs)]
     rows = [{key: value for key, value in outcome.items() if key != "checksums"} for outcome in outcomes]
     text = json.dumps({"version": 1, "scenario": scenario.name, "runs": rows}, indent=1)
-    with whole_file(folder / COMPARISON) as stream:
-        stream.write((text + "\n").encode())
-    running.save_plots(runs, folder, plots)
+    with running.disk_explained(runs[0].folder, f"fewjoules compare --resume {folder}"):
+        write_page(runs, folder / PAGE, scenario.name)
+        with whole_file(folder / COMPARISON) as stream:
+            stream.write((text + "\n").encode())
+        running.save_plots(runs, folder, plots)
     if json_only:
         typer.echo(text)
         return

@@ -33,8 +33,7 @@ def plain_errors() -> Iterator[None]:
         try:
             yield
         except (FewJoulesError, OSError) as error:
-            text = " ".join(str(error).split())
-            typer.echo(f"error: {text}", err=True)
+            typer.echo(f"error: {_sentence(error)}", err=True)
             failed = isinstance(error, DivergedError | OSError)
             raise typer.Exit(1 if failed else 2) from error
         except (MemoryError, RuntimeError) as error:
@@ -43,6 +42,14 @@ def plain_errors() -> Iterator[None]:
                 raise
             typer.echo(f"error: {short_of}", err=True)
             raise typer.Exit(1) from error
+
+
+def _sentence(error: FewJoulesError | OSError) -> str:
+    """Return the error in one line, with the file first where the system names one."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text = f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    return " ".join(text.split())
 
 
 def _memory_short_of(error: MemoryError | RuntimeError) -> str | None:

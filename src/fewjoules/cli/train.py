@@ -124,7 +124,8 @@ def _report(folder: Path, title: str, plots: str | None) -> None:
     from fewjoules.runs.results import RunResults
 
     runs = [RunResults.load(folder)]
-    write_page(runs, folder / PAGE, title)
-    running.save_plots(runs, folder, plots)
+    with running.disk_explained(folder, f"fewjoules train --resume {folder}"):
+        write_page(runs, folder / PAGE, title)
+        running.save_plots(runs, folder, plots)
     console().print(comparison_table(runs))
     typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")
