@@ -43,9 +43,9 @@ class FewJoulesWarning(UserWarning):
 def require_number(name: str, value: Any, *, low: float, high: float = math.inf, above: bool = False) -> float:
     """Return a finite number in [low, high], or in (low, high] with ``above``, as a float; refuse anything else."""
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    inside = is_number and math.isfinite(value) and (value > low if above else value >= low) and value <= high
+    inside = is_number and _is_finite(value) and (value > low if above else value >= low) and value <= high
     if not inside:
-        raise InvalidInputError(f"{name} must be {_range_text(low, high, above)}, got {value!r}")
+        raise InvalidInputError(f"{name} must be {_range_text(low, high, above)}, got {shown(value)}")
     return float(value)
 
 
@@ -53,7 +53,7 @@ def require_integer(name: str, value: Any, *, low: int, high: int) -> int:
     """Return a whole number in [low, high]; refuse anything else."""
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_integer or not low <= value <= high:
-        raise InvalidInputError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+        raise InvalidInputError(f"{name} must be a whole number from {low} to {high}, got {shown(value)}")
     return int(value)
 
 
@@ -61,8 +61,8 @@ def require_array(name: str, values: ArrayLike, *, low: float = 0.0, infinite: b
     """Return a number or a vector of numbers >= low, finite unless ``infinite``; an error names the first bad entry."""
     try:
         array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{name} must hold numbers only, got {values!r}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{name} must hold numbers only, got {shown(values)}") from error
     if array.ndim > 1:
         raise InvalidInputError(f"{name} must be a number or one-dimensional, got shape {array.shape}")
     good = (array >= low) & (infinite | np.isfinite(array))
@@ -73,6 +73,23 @@ def require_array(name: str, values: ArrayLike, *, low: float = 0.0, infinite: b
         kind = "a number" if infinite else "a finite number"
         raise InvalidInputError(f"{where} must be {kind} of at least {low:g}, got {value!r}")
     return array
+
+
+def shown(value: object, longest: int = 60) -> str:
+    """Return a value as it is written in Python, cut to what fits into a sentence."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write integers of thousands of digits
+        return f"a very long {type(value).__name__}"
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def _is_finite(value: float) -> bool:
+    """Whether a number is finite as a float; integers may be too large to be one."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _range_text(low: float, high: float, above: bool) -> str:

@@ -163,13 +163,16 @@ def _require_room(task: "ScenarioTask", plans: list[Plan]) -> None:
 
 
 def _require_same_plan(folder: Path, plan: Plan) -> None:
-    """Refuse a finished run whose plan differs: one comparison must not mix versions of the planner."""
+    """Refuse a finished run that is damaged or has another plan: a comparison must not mix versions of the planner."""
     from fewjoules.runs.folder import is_finished
+    from fewjoules.runs.results import RunResults
 
     if not is_finished(folder):
         return
     file = folder / PLAN
-    stored = Plan.load(file)
+    stored = RunResults.load(folder).plan
+    if stored is None:
+        raise InvalidInputError(f"{file}: the plan of a finished run is missing")
     if stored.local_steps != plan.local_steps or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
         raise InvalidInputError(
             f"{file}: must be the plan of this version, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "

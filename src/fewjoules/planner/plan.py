@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number
+from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number, shown
 from fewjoules.files import read_text, whole_file
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, ControlProblem
 
@@ -124,7 +124,7 @@ def plans_from_json(text: str, *, source: str) -> list[Plan]:
         raise InvalidInputError(f"{source}: must be JSON ({error})") from error
     version = document.get("version") if isinstance(document, dict) else None
     if version != PLAN_VERSION:
-        raise InvalidInputError(f"{source}: version must be {PLAN_VERSION}, got {version!r}")
+        raise InvalidInputError(f"{source}: version must be {PLAN_VERSION}, got {shown(version)}")
     entries = document.get("plans")
     if not isinstance(entries, list):
         raise InvalidInputError(f"{source}: plans must be a list, got {type(entries).__name__}")
@@ -157,7 +157,7 @@ def _plan_from_dict(entry: Any) -> Plan:
     energy = required("energy_joules")
     if not math.isclose(energy, plan.energy_joules, rel_tol=1e-9):
         raise InvalidInputError(
-            f"energy_joules must be radio_joules + compute_joules = {plan.energy_joules!r}, got {energy!r}"
+            f"energy_joules must be radio_joules + compute_joules = {plan.energy_joules!r}, got {shown(energy)}"
         )
     return plan
 

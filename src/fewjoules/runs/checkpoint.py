@@ -1,6 +1,7 @@
 """The state of a run in one safetensors file, with small values as JSON in its header; it is never half written."""
 
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,15 +17,16 @@ from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import OUTER_MOMENTS
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.models.layout import Layout
-from fewjoules.engine.simulator.loop import Totals, TrainingLoop
+from fewjoules.engine.simulator.loop import REASONS, Totals, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.errors import InvalidInputError, require_integer
+from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
 from fewjoules.files import whole_file
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.runs.tensor_file import Checksums, checksum, write_tensors
 
 CHECKPOINT_VERSION = 3
 _KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # header keys in the metadata: now, and before the package was renamed
+_MANY = 2**62
 _SEAL = "checksum"  # of the JSON under the key
 _CLIENTS, _OUTER = "clients.", "outer."  # prefixes of client states and of the outer optimiser's moments
 _FIXED = "fixed."  # prefix of what the model has beside its weights and buffers, for an export
@@ -63,16 +65,14 @@ def load_checkpoint(path: Path, identity: Identity, simulator: Simulator) -> dic
     _require_tensors(path, tensors, header, simulator)
     try:
         rest = {
-            "totals": Totals(**header["totals"]),
+            "totals": _totals(header["totals"]),
             "last_test": tuple(float.fromhex(value) for value in header["last_test"]),
-            "reason": header["reason"],
+            "reason": header["reason"] if header["reason"] is None else REASONS[REASONS.index(header["reason"])],
             "parts": {name: dict(header["parts"][name]) for name in (LEDGER.name, METRICS.name)},
         }
         number = require_integer("round", header["round"], low=0, high=2**31)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"{path}: the header of the checkpoint is not one that FewJoules wrote ({error})"
-        ) from error
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise _foreign_header(path, error) from error
     device = simulator.state.weights.device
     simulator.state = ServerState(
         round=number,
@@ -103,7 +103,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], Tensors]:
         raise InvalidInputError(f"{path}: the header of the checkpoint must be a table, got {type(header).__name__}")
     if header.get("version") != CHECKPOINT_VERSION:
         raise InvalidInputError(
-            f"{path}: the version of the checkpoint must be {CHECKPOINT_VERSION}, got {_shown(header.get('version'))}"
+            f"{path}: the version of the checkpoint must be {CHECKPOINT_VERSION}, got {shown(header.get('version'))}"
         )
     if metadata.get(_SEAL) != f"{zlib.crc32(text.encode()):010d}":
         raise InvalidInputError(f"{path}: the checksum of the header does not fit it; the file is damaged")
@@ -113,6 +113,18 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], Tensors]:
 def exported_tensors(path: Path) -> tuple[dict[str, Any], Tensors]:
     """Return the header of a checkpoint and the state of its model by name, from this file alone."""
     header, tensors = read_checkpoint(path)
+    try:
+        return header, _exported(path, header, tensors)
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise _foreign_header(path, error) from error
+
+
+def _exported(path: Path, header: Mapping[str, Any], tensors: Tensors) -> Tensors:
+    if not isinstance(header["identity"], dict):
+        raise TypeError("identity is no table")
+    require_integer("round", header["round"], low=0, high=2**31)
     wanted = [name for name in tensors if name in ("weights", "buffers") or name.startswith(_FIXED)]
     for name in wanted:
         _require_checksum(path, name, tensors, header["checksums"])
@@ -120,7 +132,14 @@ def exported_tensors(path: Path) -> tuple[dict[str, Any], Tensors]:
     for kind in ("weights", "buffers"):
         shapes = {name: torch.empty(shape, device="meta") for name, shape in told[kind].items()}
         state |= Layout(shapes).views(tensors[kind])
-    return header, state | {name: state[same] for name, same in told["tied"].items()}
+    return state | {name: state[same] for name, same in told["tied"].items()}
+
+
+def _foreign_header(path: Path, error: Exception) -> InvalidInputError:
+    reason = str(error).split("\n")[0]
+    return InvalidInputError(
+        f"{path}: the header of the checkpoint is not one that FewJoules wrote ({shown(reason, 200)})"
+    )
 
 
 def _model_layout(simulator: Simulator) -> dict[str, Any]:
@@ -135,6 +154,17 @@ def _others(simulator: Simulator) -> dict[str, str | None]:
     own = {**simulator.parameters.shapes, **simulator.buffers.shapes}
     places = {state[name].data_ptr(): name for name in own if state[name].numel()}
     return {name: places.get(tensor.data_ptr()) for name, tensor in state.items() if name not in own}
+
+
+def _totals(told: Mapping[str, Any]) -> Totals:
+    """Return the totals; each must be at least 0, or NaN if it is unknown."""
+    totals = Totals(**told)
+    for name, value in asdict(totals).items():
+        if isinstance(getattr(Totals(), name), int):
+            require_integer(name, value, low=0, high=_MANY)
+        elif not (isinstance(value, float) and math.isnan(value)):
+            require_number(name, value, low=0.0)
+    return totals
 
 
 def _tensors(simulator: Simulator) -> dict[str, SavedTensor]:
@@ -230,8 +260,8 @@ def _require_same(path: Path, header: Any, identity: Identity) -> None:
     for key in [*here, *stored]:
         if stored.get(key) != here.get(key):
             raise InvalidInputError(
-                f"{path}: the checkpoint belongs to another run: {key} was {_shown(stored.get(key))}, "
-                f"and is {_shown(here.get(key))} now"
+                f"{path}: the checkpoint belongs to another run: {key} was {shown(stored.get(key))}, "
+                f"and is {shown(here.get(key))} now"
             )
 
 
@@ -240,8 +270,3 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, entry in value.items():
         flat |= _flat(entry, f"{prefix}{key}.") if isinstance(entry, dict) else {prefix + key: entry}
     return flat
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number
+from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number, shown
 from fewjoules.files import read_text, require_intact
 from fewjoules.ledger.parquet import read_blocks, read_table
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN, RESULT_FILES, RUN, RUN_VERSION, SCENARIO
-from fewjoules.runs.sealed import read_sealed, shortened
+from fewjoules.runs.sealed import read_sealed
 
 MAX_NAME_LENGTH = 60
 KINDS = ("uplink", "downlink", "compute")
@@ -119,9 +119,7 @@ def _read_summary(path: Path, scenario_text: str) -> RunSummary:
     data = read_sealed(path)
     version = data.get("version") if isinstance(data, dict) else None
     if version != RUN_VERSION:
-        raise InvalidInputError(
-            f"{path}: version must be {RUN_VERSION}, got {shortened(repr(version), MAX_NAME_LENGTH)}"
-        )
+        raise InvalidInputError(f"{path}: version must be {RUN_VERSION}, got {shown(version)}")
     try:
         return _summary_from(data | {"partition": data.get("partition") or _partition(scenario_text)})
     except InvalidInputError as error:
@@ -152,10 +150,9 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
 
     reached = value("target_reached")
     if reached not in (True, False, None):
-        raise InvalidInputError(
-            f"target_reached must be true, false or null, got {shortened(repr(reached), MAX_NAME_LENGTH)}"
-        )
+        raise InvalidInputError(f"target_reached must be true, false or null, got {shown(reached)}")
     sparsity = np.atleast_1d(require_array("sparsity", value("sparsity"), low=1.0))
+    require_number("the largest sparsity", sparsity.max(initial=1.0), low=1.0, high=_MANY)
     return RunSummary(
         scenario=plain_text(value("scenario")),
         scheme=plain_text(value("scheme")),
@@ -180,7 +177,7 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
 
 def _checksums(told: Any) -> dict[str, int]:
     if not isinstance(told, dict) or not set(told) <= set(RESULT_FILES):
-        raise InvalidInputError(f"checksums must be of {', '.join(RESULT_FILES)}, got {shortened(repr(told), 60)}")
+        raise InvalidInputError(f"checksums must be of {', '.join(RESULT_FILES)}, got {shown(told)}")
     return {name: require_integer(f"checksums: {name}", value, low=0, high=2**32 - 1) for name, value in told.items()}
 
 
@@ -225,6 +222,6 @@ def _facts(data: Mapping[str, Any], devices: int) -> dict[str, str]:
 
 
 def _fact(name: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _MANY:
         return plain_text(value)
     return f"{value:.4g} s" if name == "wall time" else str(value) if name == "seed" else f"{value:,}"

@@ -5,16 +5,15 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import InvalidInputError, shown
 from fewjoules.files import read_text, whole_file
 
 SEAL = "checksum"
-_SHOWN = 80
 
 
-def write_sealed(path: Path, data: dict[str, Any]) -> None:
+def write_sealed(path: Path, data: dict[str, Any], *, indent: int | None = 1) -> None:
     """Write a table as JSON with its checksum, completely or not at all."""
-    text = json.dumps(data | {SEAL: _checksum(data)}, indent=1, allow_nan=False)
+    text = json.dumps(data | {SEAL: _checksum(data)}, indent=indent, allow_nan=False)
     with whole_file(path) as stream:
         stream.write((text + "\n").encode())
 
@@ -34,15 +33,8 @@ def read_sealed(path: Path) -> Any:
     told = data.pop(SEAL, None)
     found = _checksum(data)
     if told is not None and told != found:
-        raise InvalidInputError(
-            f"{path}: the file is damaged: its {SEAL} must be {found}, got {shortened(repr(told), _SHOWN)}"
-        )
+        raise InvalidInputError(f"{path}: the file is damaged: its {SEAL} must be {found}, got {shown(told)}")
     return data
-
-
-def shortened(text: str, longest: int) -> str:
-    """Return a text that fits into a sentence."""
-    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def _checksum(data: dict[str, Any]) -> int:

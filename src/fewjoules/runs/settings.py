@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import InvalidInputError, shown
 from fewjoules.files import checksum_of, read_text, require_intact, whole_file
 from fewjoules.runs.files import PLAN, SCENARIO, SETTINGS, SETTINGS_VERSION
-from fewjoules.runs.sealed import read_sealed, shortened, write_sealed
+from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.scenario import Scenario
 
 _KINDS = {
@@ -55,7 +55,7 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
         got = settings.get("version") if isinstance(settings, dict) else type(settings).__name__
         raise InvalidInputError(
             f"{file}: must be a table of version {SETTINGS_VERSION} with the keys {', '.join(sorted(keys))}, "
-            f"got {got!r}"
+            f"got {shown(got)}"
         )
     if command is not None and settings["command"] != command:
         raise InvalidInputError(
@@ -63,7 +63,9 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
         )
     for name, kind in _KINDS.items():
         if name in settings and not isinstance(settings[name], kind):
-            raise InvalidInputError(f"{file}: {name} must not be {shortened(repr(settings[name]), 60)}")
+            raise InvalidInputError(f"{file}: {name} must not be {shown(settings[name])}")
+    if not all(isinstance(scheme, str) for scheme in settings.get("schemes", ())):
+        raise InvalidInputError(f"{file}: schemes must be names, got {shown(settings['schemes'])}")
     return dict(settings)
 
 

@@ -15,6 +15,7 @@ from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import METRICS, RowArray
 
 TARGET, ROUNDS, ENERGY, TIME, INTERRUPTED = "target accuracy", "rounds", "energy budget", "time budget", "interrupted"
+REASONS = (TARGET, ROUNDS, ENERGY, TIME)  # why a run is over
 
 
 @dataclass(slots=True)
