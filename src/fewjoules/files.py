@@ -1,7 +1,8 @@
-"""Write files that appear whole or not at all, and read regular files only."""
+"""Write files that appear whole or not at all, notice damaged ones, and read regular files only."""
 
 import os
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,15 @@ from fewjoules.errors import InvalidInputError
 
 PARTIAL_SUFFIX = ".partial"
 MAX_TEXT_BYTES = 256 * 2**20
+_BLOCK_BYTES = 1 << 20
 
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[BinaryIO]:
-    """Open a stream whose bytes become ``target`` when the block ends without an error; otherwise remove them."""
+    """Open a stream whose bytes become ``target`` when the block ends without an error; otherwise remove them.
+
+    An error of the system, such as a full disk, names the file.
+    """
     partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
     try:
         with partial.open("wb") as stream:
@@ -23,8 +28,10 @@ def whole_file(target: Path) -> Iterator[BinaryIO]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(partial, target)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(target)) from error
         raise
     sync_folder(target.parent)
 
@@ -64,6 +71,25 @@ def open_regular(path: str | Path) -> BinaryIO:
 def require_regular(path: str | Path) -> None:
     """Refuse what ``open_regular`` refuses, for readers that open files themselves."""
     open_regular(path).close()
+
+
+def checksum_of(path: Path) -> int:
+    """CRC-32 of the bytes of a file; an error names a file that cannot be read."""
+    found = 0
+    try:
+        with open_regular(path) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                found = zlib.crc32(block, found)
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from error
+    return found
+
+
+def require_intact(path: Path, checksum: int) -> None:
+    """Refuse a file that no longer has the checksum it was written with."""
+    found = checksum_of(path)
+    if found != checksum:
+        raise InvalidInputError(f"{path}: the file is damaged: its checksum must be {checksum}, got {found}")
 
 
 def read_text(path: str | Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:

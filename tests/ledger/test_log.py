@@ -92,10 +92,11 @@ def test_a_resumed_log_ends_like_one_that_was_never_killed(ends, survivor, stray
     kept = [0, *ends][survivor % (len(ends) + 1)]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "parts"
-        flushed_log(folder, *ends)
+        made = flushed_log(folder, *ends)
+        kept_checksums = {name: crc for name, crc in made.checksums.items() if int(name[14:22]) <= kept}
         for stray in strays:
             (folder / f".part-{stray:08d}-{stray + 1:08d}.parquet.partial").write_bytes(b"PAR1half")
-        log = RowLog.resume(folder, LEDGER, kept)
+        log = RowLog.resume(folder, LEDGER, kept, kept_checksums)
         assert not [name for name in names(folder) if "partial" in name]
         for first, last in zip([0, *ends], ends, strict=False):
             if last > kept:
@@ -108,13 +109,13 @@ def test_a_resumed_log_ends_like_one_that_was_never_killed(ends, survivor, stray
 def test_gaps_and_overlaps_are_refused_and_nothing_is_removed(tmp_path):
     flushed_log(tmp_path, 2, 4, 6, 8)
     with pytest.raises(InvalidInputError, match="must cover rounds 1 to 5, got 1 to 4"):
-        RowLog.resume(tmp_path, LEDGER, 5)
+        RowLog.resume(tmp_path, LEDGER, 5, {})
     (tmp_path / "part-00000003-00000004.parquet").rename(tmp_path / "part-00000002-00000004.parquet")
     with pytest.raises(InvalidInputError, match="must start with round 3, got 2 to 4"):
-        RowLog.resume(tmp_path, LEDGER, 6)
+        RowLog.resume(tmp_path, LEDGER, 6, {})
     (tmp_path / "part-00000002-00000004.parquet").unlink()
     with pytest.raises(InvalidInputError, match="must start with round 3, got 5 to 6"):
-        RowLog.resume(tmp_path, LEDGER, 6)
+        RowLog.resume(tmp_path, LEDGER, 6, {})
     assert len(names(tmp_path)) == 3
 
 
@@ -128,7 +129,7 @@ def test_parts_may_be_kept_until_everything_else_is_written(tmp_path):
     log = flushed_log(tmp_path / "parts", 2, 4)
     log.append(ledger_rows(5, 6))
     log.finish(tmp_path / "ledger.parquet", keep_parts=True)
-    RowLog.resume(tmp_path / "parts", LEDGER, 6).finish(tmp_path / "again.parquet")
+    RowLog.resume(tmp_path / "parts", LEDGER, 6, log.checksums).finish(tmp_path / "again.parquet")
     assert names(tmp_path) == ["again.parquet", "ledger.parquet"]
     assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "ledger.parquet").read_bytes()
 

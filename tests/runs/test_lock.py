@@ -90,3 +90,12 @@ def test_a_file_system_without_locks_is_said_to_have_none(tmp_path, monkeypatch)
     with pytest.warns(FewJoulesWarning, match="has no locks"), locked(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_lock_without_a_name(tmp_path, monkeypatch):
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with locked(tmp_path), pytest.raises(InvalidInputError, match="another process is writing"), locked(tmp_path):
+        pass

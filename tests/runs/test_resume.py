@@ -6,6 +6,7 @@ operation on its folder, each recorded state is what a kill at that moment would
 Run as a program this module is a server that forks ready-made ``fewjoules`` processes, since importing takes seconds.
 """
 
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -390,16 +392,41 @@ def test_a_full_disk_leaves_nothing_half_written_and_a_run_that_can_go_on(
 ):
     wreck, folder = wrecks("rounds"), tmp_path / "run"
     assert program("train", wreck.scenario, "--out", folder, *EVERY_ROUND, file_bytes=file_bytes) == 1
-    assert re.fullmatch("error: .+\n", program.stderr)
+    again = f"free some space and run fewjoules train --resume {folder}"
+    said = f"{folder}/{'ledger/' * (failing != CHECKPOINT)}{failing}: the file is larger than the system allows"
+    assert program.stderr == f"error: {said}; no checkpoint was written yet; {again}\n"
     assert [path.name for path in folder.rglob("*") if path.name.endswith(".partial") or path.name == failing] == []
     assert run("train", "--resume", folder).exit_code == 0
     assert results(folder) == results(wreck.whole)
 
 
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_a_disk_that_becomes_full_names_the_file_and_the_round_that_is_kept(command, wrecks, tmp_path, monkeypatch):
+    folder, wreck, fsync, written = tmp_path / "run", wrecks("rounds"), os.fsync, []
+    own = folder / "flexible" if command == "compare" else folder
+
+    def full_after_round_2(descriptor):
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        written.append(name)
+        if sum(CHECKPOINT in one for one in written) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    schemes = ["--schemes", "flexible"] if command == "compare" else []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_after_round_2)
+        done = run(command, wreck.scenario, *schemes, "--out", folder, *EVERY_ROUND)
+    assert done.exit_code == 1
+    kept = f"the checkpoint of round 2 is kept; free some space and run fewjoules {command} --resume {folder}"
+    assert done.stderr == f"error: {own / CHECKPOINT}: no space left on the device; {kept}\n"
+    assert run(command, "--resume", folder).exit_code == 0
+    assert results(own) == results(wreck.whole)
+
+
 def test_a_disk_that_is_full_from_the_start_leaves_nothing(program, wrecks, tmp_path):
     folder = tmp_path / "run"
     assert program("train", wrecks("rounds").scenario, "--out", folder, file_bytes=100) == 1
-    assert re.fullmatch("error: .+\n", program.stderr)
+    assert program.stderr.startswith(f"error: {folder}/plan.json: "[:100])  # stderr is a file of 100 bytes too
     assert contents(folder) == {}
 
 
@@ -412,6 +439,11 @@ def test_a_disk_too_full_for_the_plan_leaves_nothing_half_written(program, tmp_p
 def test_a_page_that_the_disk_had_no_room_for_is_written_later(program, wrecks, tmp_path):
     folder = tmp_path / "run"
     assert program("train", wrecks("rounds").scenario, "--out", folder, *EVERY_ROUND, file_bytes=1_000_000) == 1
+    assert f"{folder}/page.html: the file is larger" in program.stderr
+    assert (
+        f"the run is finished and its results are kept; free some space and run fewjoules train --resume {folder}"
+        in (program.stderr)
+    )
     assert results(folder) == results(wrecks("rounds").whole)
     assert run("train", "--resume", folder).exit_code == 0
     assert (folder / "page.html").exists()
@@ -456,7 +488,8 @@ def edit_header(checkpoint, change):
         header = json.loads(file.metadata()["fewjoules"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     change(header)
-    save_file(tensors, checkpoint, {"fewjoules": json.dumps(header)})
+    text = json.dumps(header)
+    save_file(tensors, checkpoint, {"fewjoules": text, "checksum": f"{zlib.crc32(text.encode()):010d}"})
 
 
 def cut(path, size):
@@ -512,7 +545,7 @@ def test_a_checkpoint_of_other_circumstances_is_refused_and_the_difference_named
 
 def test_a_checkpoint_of_another_format_is_refused(stopped):
     edit_header(stopped / CHECKPOINT, lambda header: header.update(version=1))
-    refused(stopped, CHECKPOINT, "version", "must be 2", "got 1")
+    refused(stopped, CHECKPOINT, "version", "must be 3", "got 1")
 
 
 @pytest.mark.parametrize(

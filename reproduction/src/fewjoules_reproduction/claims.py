@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
 from fewjoules_reproduction.table import Table
 
@@ -58,7 +59,11 @@ def joined_claims(before: Sequence[Claim], new: Sequence[Claim]) -> list[Claim]:
 def read_claims(path: Path) -> list[Claim]:
     """Read the claims that ``write_claims`` wrote as CSV; a missing file gives an empty list."""
     rows: Sequence[Mapping[str, Any]] = Table.read_csv(path).rows() if path.is_file() else ()
-    return [Claim(**row) for row in rows]
+    try:
+        return [Claim(**row) for row in rows]
+    except TypeError as error:
+        names = ", ".join(field.name for field in fields(Claim))
+        raise InvalidInputError(f"{path}: must have the columns {names}, got others") from error
 
 
 def write_claims(claims: Sequence[Claim], path: Path) -> None:

@@ -117,8 +117,10 @@ def _draw(names: list[str], folder: Path, means: "Means", processes: int, quick:
 
 def _not_run_before(folder: Path, studies: Sequence[str]) -> list[str]:
     """What earlier calls listed as not run of other studies."""
+    from fewjoules.files import read_text
+
     file = folder / NOT_RUN
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    lines = read_text(file).splitlines() if file.is_file() else []
     known = [line.removeprefix("- ") for line in lines]
     return [what for what in known if not what.startswith(tuple(f"{study}: " for study in studies))]
 

@@ -8,6 +8,7 @@ import typer
 from fewjoules import __version__
 from fewjoules.cli.calibrate import calibrate
 from fewjoules.cli.compare import compare
+from fewjoules.cli.export import export
 from fewjoules.cli.plan import plan
 from fewjoules.cli.plugins import CommandGroup
 from fewjoules.cli.train import train
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command()(plan)
 app.command()(train)
 app.command()(compare)
+app.command()(export)
 app.add_typer(calibrate, name="calibrate")
 
 

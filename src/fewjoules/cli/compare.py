@@ -43,7 +43,7 @@ def compare(
     ] = None,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
-    checkpoint_seconds: options.CheckpointSeconds = 30.0,
+    checkpoint_seconds: options.CheckpointSeconds = None,
     plots: options.Plots = None,
     allow_outside: options.AllowOutside = False,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
@@ -65,7 +65,7 @@ def compare(
     with plain_errors(), contextlib.ExitStack() as held:
         from fewjoules.runs.folder import beginning, require_new_folder
         from fewjoules.runs.lock import locked
-        from fewjoules.runs.settings import save_settings, stored_scenario, stored_settings
+        from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
 
         options.require_options(plots, checkpoint_seconds)
         names = list(SCHEMES) if schemes is None else _require_schemes(schemes)
@@ -93,6 +93,7 @@ def compare(
         @functools.cache  # once, after the first scheme was checked
         def begin() -> None:
             if resume is not None:
+                require_undamaged(folder, settings)
                 return
             held.enter_context(locked(folder))
             require_new_folder(folder)
@@ -106,6 +107,7 @@ def compare(
                     device=task.device.type,
                 )
 
+        _require_room(task, [plan for plan in plans if not (folder / plan.scheme).exists()])
         trained = []
         for number, plan in enumerate(plans, start=1):
             place = f"{number} of {len(plans)}"
@@ -125,7 +127,12 @@ def _require_schemes(text: str) -> list[str]:
 
 
 def _train(
-    task: "ScenarioTask", plan: Plan, folder: Path, checkpoint_seconds: float, begin: Callable[[], None], place: str
+    task: "ScenarioTask",
+    plan: Plan,
+    folder: Path,
+    checkpoint_seconds: float | None,
+    begin: Callable[[], None],
+    place: str,
 ) -> bool:
     """Train one scheme in its own folder, unless it is finished; return False if it diverged."""
     from fewjoules.runs.folder import clean_up, is_finished
@@ -151,14 +158,32 @@ def _train(
     return True
 
 
+def _require_room(task: "ScenarioTask", plans: list[Plan]) -> None:
+    """Refuse a scheme that needs too much memory before any other is trained."""
+    from fewjoules.runs.task import options_for
+    from fewjoules.runs.training import require_room
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said again when the scheme is trained
+        chosen = [options_for(task, plan) for plan in plans]
+    for plan, own in zip(plans, chosen, strict=True):
+        try:
+            require_room(task, own)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"scheme {plan.scheme}: {error}") from error
+
+
 def _require_same_plan(folder: Path, plan: Plan) -> None:
-    """Refuse a finished run whose plan differs: one comparison must not mix versions of the planner."""
+    """Refuse a finished run that is damaged or has another plan: a comparison must not mix versions of the planner."""
     from fewjoules.runs.folder import is_finished
+    from fewjoules.runs.results import RunResults
 
     if not is_finished(folder):
         return
     file = folder / PLAN
-    stored = Plan.load(file)
+    stored = RunResults.load(folder).plan
+    if stored is None:
+        raise InvalidInputError(f"{file}: the plan of a finished run is missing")
     if stored.local_steps != plan.local_steps or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
         raise InvalidInputError(
             f"{file}: must be the plan of this version, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "
@@ -171,16 +196,19 @@ def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | N
     from fewjoules.reports.comparison import comparison_table, headline, ranked
     from fewjoules.reports.page import write_page
     from fewjoules.runs.results import RunResults
+    from fewjoules.runs.sealed import read_sealed
 
     if not schemes:
         raise DivergedError("no scheme could be trained; a smaller learning rate may help")
     runs = [RunResults.load(folder / scheme) for scheme in schemes]
-    write_page(runs, folder / PAGE, scenario.name)
-    rows = [json.loads((run.folder / RUN).read_text(encoding="utf-8")) for run in ranked(runs)]
+    outcomes = [read_sealed(run.folder / RUN) for run in ranked(runs)]
+    rows = [{key: value for key, value in outcome.items() if key != "checksums"} for outcome in outcomes]
     text = json.dumps({"version": 1, "scenario": scenario.name, "runs": rows}, indent=1)
-    with whole_file(folder / COMPARISON) as stream:
-        stream.write((text + "\n").encode())
-    running.save_plots(runs, folder, plots)
+    with running.disk_explained(runs[0].folder, f"fewjoules compare --resume {folder}"):
+        write_page(runs, folder / PAGE, scenario.name)
+        with whole_file(folder / COMPARISON) as stream:
+            stream.write((text + "\n").encode())
+        running.save_plots(runs, folder, plots)
     if json_only:
         typer.echo(text)
         return

@@ -18,6 +18,10 @@ _GPU_MEMORY = (
     "the GPU does not have enough free memory for this model, batch and number of clients; free some of it, use "
     "smaller batches, fewer --processes or --device cpu"
 )
+_MEMORY = (
+    "there is not enough free memory for this model, batch and number of clients; free some of it, or use smaller "
+    "batches, fewer clients or fewer --processes; what was saved before is kept"
+)
 
 
 @contextlib.contextmanager
@@ -32,23 +36,34 @@ def plain_errors() -> Iterator[None]:
         try:
             yield
         except (FewJoulesError, OSError) as error:
-            text = " ".join(str(error).split())
-            typer.echo("\n".join([f"error: {text}", *getattr(error, "__notes__", ())]), err=True)
+            typer.echo("\n".join([f"error: {_sentence(error)}", *getattr(error, "__notes__", ())]), err=True)
             failed = isinstance(error, DivergedError | OSError)
             raise typer.Exit(1 if failed else 2) from error
-        except RuntimeError as error:
-            if not _is_short_of_gpu_memory(error):
+        except (MemoryError, RuntimeError) as error:
+            short_of = _memory_short_of(error)
+            if short_of is None:
                 raise
-            typer.echo(f"error: {_GPU_MEMORY}", err=True)
+            typer.echo(f"error: {short_of}", err=True)
             raise typer.Exit(1) from error
 
 
-def _is_short_of_gpu_memory(error: RuntimeError) -> bool:
+def _sentence(error: FewJoulesError | OSError) -> str:
+    """Return the error in one line, with the file first where the system names one."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text = f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    return " ".join(text.split())
+
+
+def _memory_short_of(error: MemoryError | RuntimeError) -> str | None:
+    """Say which memory was too small; None if the error is another one."""
     torch = sys.modules.get("torch")  # most commands do not import it
     if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
-        return True
-    # torch has no class of its own for the case that even the CUDA runtime cannot get memory
-    return any(sign in str(error) for sign in ("CUDA error: out of memory", "_STATUS_ALLOC_FAILED"))
+        return _GPU_MEMORY
+    # torch has no class of its own for the processor's memory, nor for that of the CUDA runtime
+    if any(sign in str(error) for sign in ("CUDA error: out of memory", "_STATUS_ALLOC_FAILED")):
+        return _GPU_MEMORY
+    return _MEMORY if isinstance(error, MemoryError) or "can't allocate memory" in str(error) else None
 
 
 @contextlib.contextmanager

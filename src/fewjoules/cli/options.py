@@ -12,9 +12,15 @@ DataDir = Annotated[
     typer.Option(metavar="DIR", help="Folder with the data files; otherwise $FEWJOULES_DATA or the user's cache."),
 ]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to train; auto takes a GPU if there is one.")]
-CheckpointSeconds = Annotated[float, typer.Option(help="A killed run loses at most about this many seconds of work.")]
 AllowOutside = Annotated[
     bool, typer.Option("--allow-outside", help="Let the scenario name files (traces) outside of its own folder.")
+]
+CheckpointSeconds = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        help="A killed run loses at most about this many seconds of work. Left out: 30, or more where checkpoints "
+        "would otherwise take over a twentieth of the time."
+    ),
 ]
 Plots = Annotated[
     Optional[str],  # noqa: UP045
@@ -32,8 +38,9 @@ def stored_device(device: str, settings: dict[str, Any]) -> str:
     return str(settings["device"]) if device == "auto" else device
 
 
-def require_options(plots: str | None, checkpoint_seconds: float) -> None:
+def require_options(plots: str | None, checkpoint_seconds: float | None) -> None:
     """Refuse an unknown format of figures or an invalid checkpoint interval."""
-    require_number("--checkpoint-seconds", checkpoint_seconds, low=0.0)
+    if checkpoint_seconds is not None:
+        require_number("--checkpoint-seconds", checkpoint_seconds, low=0.0)
     if plots not in (None, "png", "pdf", "svg"):
         raise InvalidInputError(f"--plots must be png, pdf or svg, got {plots!r}")

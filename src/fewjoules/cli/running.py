@@ -1,19 +1,28 @@
 """Steps shared by ``train`` and ``compare``: prepare a task, train a plan in a folder, save figures."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+import errno
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import typer
 
 from fewjoules.cli.progress import download_line, progress_of, say_stopping
+from fewjoules.errors import InvalidInputError
+from fewjoules.runs.files import CHECKPOINT, RUN, SETTINGS
 from fewjoules.scenario import Scenario
 
 if TYPE_CHECKING:
     from fewjoules.planner.plan import Plan
     from fewjoules.runs.results import RunResults
     from fewjoules.runs.task import ScenarioTask
+
+_FULL = {
+    errno.ENOSPC: "no space left on the device",
+    errno.EDQUOT: "the quota of the disk is used up",
+    errno.EFBIG: "the file is larger than the system allows",
+}
 
 
 def read_scenario(path: str | None, allow_outside: bool) -> Scenario:
@@ -29,12 +38,38 @@ def prepare_task(scenario: Scenario, device: str, data_dir: str | None) -> "Scen
     return prepare(scenario, choose_device(device), data_dir, download_line())
 
 
+@contextlib.contextmanager
+def disk_explained(folder: Path, again: str) -> Iterator[None]:
+    """If a disk is full, say what of the run in the folder is kept, and how to go on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        where = folder if error.filename is None else error.filename
+        raise OSError(f"{where}: {_FULL[error.errno]}; {_kept(folder, again)}") from error
+
+
+def _kept(folder: Path, again: str) -> str:
+    from fewjoules.runs.checkpoint import read_checkpoint
+
+    if (folder / RUN).exists():
+        return f"the run is finished and its results are kept; free some space and run {again}"
+    if not any((place / SETTINGS).exists() for place in (folder, folder.parent)):
+        return "nothing was trained yet; free some space and run the same command"
+    try:
+        number = read_checkpoint(folder / CHECKPOINT)[0]["round"]
+    except InvalidInputError:
+        return f"no checkpoint was written yet; free some space and run {again}"
+    return f"the checkpoint of round {number} is kept; free some space and run {again}"
+
+
 def carry_out(
     task: "ScenarioTask",
     plan: "Plan",
     folder: Path,
     *,
-    checkpoint_seconds: float,
+    checkpoint_seconds: float | None,
     resume: bool,
     again: str,
     begin: Callable[[], None] | None = None,
@@ -64,7 +99,8 @@ def carry_out(
             on_round=lambda report: [listener(report) for listener in listeners].clear(),
             should_stop=should_stop,
         )
-        summary = run_in_folder(task, plan, folder, settings, resume=resume)
+        with disk_explained(folder, again):
+            summary = run_in_folder(task, plan, folder, settings, resume=resume)
     if summary["stop_reason"] == "interrupted":
         typer.echo(f"stopped after round {summary['rounds']}; resume with: {again}", err=True)
         raise typer.Exit(130)

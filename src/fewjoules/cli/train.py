@@ -37,7 +37,7 @@ def train(
     ] = None,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
-    checkpoint_seconds: options.CheckpointSeconds = 30.0,
+    checkpoint_seconds: options.CheckpointSeconds = None,
     plots: options.Plots = None,
     allow_outside: options.AllowOutside = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to DIR/tensorboard.")] = False,
@@ -60,7 +60,7 @@ def train(
     with plain_errors(), contextlib.ExitStack() as held:
         from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
         from fewjoules.runs.lock import locked
-        from fewjoules.runs.settings import save_settings, stored_scenario, stored_settings
+        from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
 
         options.require_options(plots, checkpoint_seconds)
         _require_choices(scheme, plan, out, resume)
@@ -91,6 +91,8 @@ def train(
                     save_settings(
                         folder, chosen, command="train", data_dir=options.absolute(data_dir), device=task.device.type
                     )
+            else:
+                require_undamaged(folder, settings)
 
         running.carry_out(
             task,
@@ -123,7 +125,8 @@ def _report(folder: Path, title: str, plots: str | None) -> None:
     from fewjoules.runs.results import RunResults
 
     runs = [RunResults.load(folder)]
-    write_page(runs, folder / PAGE, title)
-    running.save_plots(runs, folder, plots)
+    with running.disk_explained(folder, f"fewjoules train --resume {folder}"):
+        write_page(runs, folder / PAGE, title)
+        running.save_plots(runs, folder, plots)
     console().print(comparison_table(runs))
     typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")

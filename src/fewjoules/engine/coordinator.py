@@ -13,6 +13,7 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import RoundPlan, kept_entries, plan_round
 from fewjoules.engine.algorithm.server import broadcast_update, server_step
 from fewjoules.engine.algorithm.state import ServerState
+from fewjoules.engine.models.layout import ModelParts
 from fewjoules.engine.simulator.accounts import Accounts
 from fewjoules.ledger.schema import RowArray
 
@@ -32,11 +33,18 @@ class Coordinator:
     """Runs rounds one after the other; ``state`` and the clients' states in ``backend`` carry over between them."""
 
     def __init__(
-        self, options: TrainingOptions, sizes: IntArray, accounts: Accounts, backend: Backend, state: ServerState
+        self,
+        options: TrainingOptions,
+        sizes: IntArray,
+        accounts: Accounts,
+        backend: Backend,
+        state: ServerState,
+        parts: ModelParts,
     ) -> None:
-        """Start from ``state``; ``sizes`` holds the number of samples of each client."""
+        """Start from ``state``; ``sizes`` holds the number of samples of each client, ``parts`` names the weights."""
         self.options, self.sizes, self.accounts = options, sizes, accounts
-        self.backend, self.state = backend, state
+        self.backend, self.state, self.parts = backend, state, parts
+        self.parameters, self.buffers = parts.parameters, parts.buffers
         self._kept = kept_entries(options, state.weights.numel())
         self._ahead: RoundPlan | None = None
 

@@ -1,13 +1,13 @@
 """A table that grows during a run: part files that survive a kill, joined into one file at the end."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.files import PARTIAL_SUFFIX, sync_folder
+from fewjoules.files import PARTIAL_SUFFIX, checksum_of, require_intact, sync_folder
 from fewjoules.ledger.parquet import read_blocks, write_table
 from fewjoules.ledger.schema import RowArray, TableSchema
 
@@ -25,17 +25,20 @@ class RowLog:
         self._kept: list[RowArray] = []  # rows not flushed yet; all rows without a folder
         self._flushed_round = 0
         self._appended_round = 0
+        self.checksums: dict[str, int] = {}  # of the parts by name
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             if _parts(folder):
                 raise InvalidInputError(f"{folder}: a new {table.name} needs a folder without parts of an older one")
 
     @classmethod
-    def resume(cls, folder: Path, table: TableSchema, last_round: int) -> "RowLog":
-        """Open a log to continue after ``last_round``; remove later parts and half-written ones."""
-        parts = _parts(folder)
-        _require_cover(folder, [(first, last) for first, last, _ in parts if last <= last_round], last_round)
-        for _, last, file in parts:
+    def resume(cls, folder: Path, table: TableSchema, last_round: int, checksums: Mapping[str, int]) -> "RowLog":
+        """Open a log to continue after ``last_round``; remove later parts and half-written ones.
+
+        ``checksums`` are those of the log at that time. Parts that are missing or damaged are refused.
+        """
+        require_parts(folder, last_round, checksums)
+        for _, last, file in _parts(folder):
             if last > last_round:
                 file.unlink()
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,6 +47,7 @@ class RowLog:
         log = cls(None, table)
         log.folder = folder
         log._flushed_round = log._appended_round = last_round
+        log.checksums = dict(checksums)
         return log
 
     def append(self, rows: RowArray) -> None:
@@ -72,6 +76,7 @@ class RowLog:
         if self.folder is not None:
             name = f"part-{self._flushed_round + 1:08d}-{last_round:08d}.parquet"
             write_table(self.folder / name, self.table, self._kept)
+            self.checksums[name] = checksum_of(self.folder / name)
             self._kept = []
         self._flushed_round = self._appended_round = last_round
 
@@ -102,6 +107,13 @@ class RowLog:
         _remove_partials(self.folder)
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
+
+
+def require_parts(folder: Path, last_round: int, checksums: Mapping[str, int]) -> None:
+    """Refuse parts that do not cover all rounds up to ``last_round`` once, or that are damaged."""
+    _require_cover(folder, [(first, last) for first, last, _ in _parts(folder) if last <= last_round], last_round)
+    for name, checksum in checksums.items():
+        require_intact(folder / name, checksum)
 
 
 def _parts(folder: Path) -> list[tuple[int, int, Path]]:

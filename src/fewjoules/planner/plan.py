@@ -194,7 +194,7 @@ def _plan_from_dict(entry: Any, version: int) -> Plan:
     energy = require_number("energy_joules", entry["energy_joules"], low=0.0)
     if not math.isclose(energy, plan.energy_joules, rel_tol=1e-9):
         raise InvalidInputError(
-            f"energy_joules must be radio_joules + compute_joules = {plan.energy_joules!r}, got {energy!r}"
+            f"energy_joules must be radio_joules + compute_joules = {plan.energy_joules!r}, got {shown(energy)}"
         )
     return plan
 

@@ -1,6 +1,7 @@
 """The state of a run in one safetensors file, with small values as JSON in its header; it is never half written."""
 
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,23 +13,29 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from fewjoules.engine.algorithm.client import kept_vectors
+from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import OUTER_MOMENTS
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
-from fewjoules.engine.simulator.loop import Totals, TrainingLoop
-from fewjoules.errors import InvalidInputError, require_integer
+from fewjoules.engine.models.layout import Layout
+from fewjoules.engine.simulator.loop import REASONS, Totals, TrainingLoop
+from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
 from fewjoules.files import require_regular, whole_file
+from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.runs.tensor_file import Checksums, checksum, write_tensors
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 _KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # header keys in the metadata: now, and before the package was renamed
+_MANY = 2**62
+_SEAL = "checksum"  # of the JSON under the key
 _CLIENTS, _OUTER = "clients.", "outer."  # prefixes of client states and of the outer optimiser's moments
+_FIXED = "fixed."  # prefix of what the model has beside its weights and buffers, for an export
 Identity = Mapping[str, Any]
 Tensors = dict[str, torch.Tensor]
 
 
 def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
     """Write server state, client states and totals; random streams need no state, as seed and round determine them."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(loop.simulator).items()}
     header = {
         "version": CHECKPOINT_VERSION,
         "identity": identity,
@@ -36,30 +43,36 @@ def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
         "reason": loop.reason,
         "last_test": [value.hex() for value in loop.last_test],
         "totals": asdict(loop.totals),
-        "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
+        "parts": {log.table.name: log.checksums for log in (loop.ledger, loop.metrics)},
+        "model": _model_layout(loop.simulator),
     }
-    save_tensors(path, tensors, {_KEY: json.dumps(header)})
+
+    def metadata(checksums: Checksums) -> dict[str, str]:
+        text = json.dumps(header | {"checksums": checksums})
+        return {_KEY: text, _SEAL: f"{zlib.crc32(text.encode()):010d}"}  # of one length whatever the checksum
+
+    with whole_file(path) as stream:
+        write_tensors(stream, _tensors(loop.simulator), metadata)
 
 
 def load_checkpoint(path: Path, identity: Identity, simulator: Coordinator) -> dict[str, Any]:
-    """Put the simulator into the saved state; return the other arguments of its loop.
+    """Put the simulator into the saved state; return the other arguments of its loop, and checksums of its ``parts``.
 
     A checkpoint of another run is refused with the first difference; the simulator is then unchanged.
     """
-    header, tensors = _read(path)
+    header, tensors = read_checkpoint(path)
     _require_same(path, header, identity)
     _require_tensors(path, tensors, header, simulator)
     try:
         rest = {
-            "totals": Totals(**header["totals"]),
+            "totals": _totals(header["totals"]),
             "last_test": tuple(float.fromhex(value) for value in header["last_test"]),
-            "reason": header["reason"],
+            "reason": header["reason"] if header["reason"] is None else REASONS[REASONS.index(header["reason"])],
+            "parts": {name: dict(header["parts"][name]) for name in (LEDGER.name, METRICS.name)},
         }
         number = require_integer("round", header["round"], low=0, high=2**31)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"{path}: the header of the checkpoint is not one that FewJoules wrote ({error})"
-        ) from error
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise _foreign_header(path, error) from error
     device = simulator.state.weights.device
     simulator.state = ServerState(
         round=number,
@@ -74,39 +87,97 @@ def load_checkpoint(path: Path, identity: Identity, simulator: Coordinator) -> d
     return rest
 
 
-def _read(path: Path) -> tuple[Any, Tensors]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Any], Tensors]:
+    """Return the header and the tensors, mapped into memory; refuse a file whose header is damaged."""
     require_regular(path)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            return json.loads(metadata.get(_KEY) or metadata.get(_FIRST_KEY) or "{}"), tensors
-    except (SafetensorError, OSError, ValueError) as error:
+            text = metadata.get(_KEY) or metadata.get(_FIRST_KEY) or "{}"
+            header = json.loads(text)
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"{path}: must be a checkpoint of FewJoules, but cannot be read as one ({error})"
         ) from error
+    if not isinstance(header, dict):
+        raise InvalidInputError(f"{path}: the header of the checkpoint must be a table, got {type(header).__name__}")
+    if header.get("version") != CHECKPOINT_VERSION:
+        raise InvalidInputError(
+            f"{path}: the version of the checkpoint must be {CHECKPOINT_VERSION}, got {shown(header.get('version'))}"
+        )
+    if metadata.get(_SEAL) != f"{zlib.crc32(text.encode()):010d}":
+        raise InvalidInputError(f"{path}: the checksum of the header does not fit it; the file is damaged")
+    return header, tensors
 
 
-def _tensors(simulator: Coordinator) -> Tensors:
+def exported_tensors(path: Path) -> tuple[dict[str, Any], Tensors]:
+    """Return the header of a checkpoint and the state of its model by name, from this file alone."""
+    header, tensors = read_checkpoint(path)
+    try:
+        return header, _exported(path, header, tensors)
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise _foreign_header(path, error) from error
+
+
+def _exported(path: Path, header: Mapping[str, Any], tensors: Tensors) -> Tensors:
+    if not isinstance(header["identity"], dict):
+        raise TypeError("identity is no table")
+    require_integer("round", header["round"], low=0, high=2**31)
+    wanted = [name for name in tensors if name in ("weights", "buffers") or name.startswith(_FIXED)]
+    for name in wanted:
+        _require_checksum(path, name, tensors, header["checksums"])
+    told, state = header["model"], _under(_FIXED, tensors)
+    for kind in ("weights", "buffers"):
+        shapes = {name: torch.empty(shape, device="meta") for name, shape in told[kind].items()}
+        state |= Layout(shapes).views(tensors[kind])
+    return state | {name: state[same] for name, same in told["tied"].items()}
+
+
+def _foreign_header(path: Path, error: Exception) -> InvalidInputError:
+    reason = str(error).split("\n")[0]
+    return InvalidInputError(
+        f"{path}: the header of the checkpoint is not one that FewJoules wrote ({shown(reason, 200)})"
+    )
+
+
+def _model_layout(simulator: Coordinator) -> dict[str, Any]:
+    """Names and shapes of weights and buffers in order, and the names that stand for another one."""
+    parts = simulator.parts
+    return {"weights": parts.parameters.shapes, "buffers": parts.buffers.shapes, "tied": parts.tied}
+
+
+def _totals(told: Mapping[str, Any]) -> Totals:
+    """Return the totals; each must be at least 0, or NaN if it is unknown."""
+    totals = Totals(**told)
+    for name, value in asdict(totals).items():
+        if isinstance(getattr(Totals(), name), int):
+            require_integer(name, value, low=0, high=_MANY)
+        elif not (isinstance(value, float) and math.isnan(value)):
+            require_number(name, value, low=0.0)
+    return totals
+
+
+def _tensors(simulator: Coordinator) -> dict[str, SavedTensor]:
     state = simulator.state
     charged = simulator.options.downlink == "charged"
-    return {
+    server = {
         "weights": state.weights,
         "buffers": state.buffers,
         "accepted": torch.from_numpy(state.accepted),
         "synced": torch.from_numpy(state.synced),
         "broadcast": state.broadcast if charged else state.broadcast[:0],
         **{_OUTER + name: tensor for name, tensor in state.outer.items()},
-        **{_CLIENTS + name: tensor for name, tensor in simulator.backend.save().items()},
     }
+    server |= {_FIXED + name: tensor for name, tensor in simulator.parts.fixed.items()}
+    clients = {_CLIENTS + name: tensor for name, tensor in simulator.backend.save().items()}
+    return {name: SavedTensor.of(tensor) for name, tensor in server.items()} | clients
 
 
 def _under(prefix: str, tensors: Tensors) -> Tensors:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _checksum(tensor: torch.Tensor) -> int:
-    return zlib.crc32(tensor.numpy().data.cast("B")) if tensor.numel() else 0
 
 
 def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], simulator: Coordinator) -> None:
@@ -123,10 +194,14 @@ def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], si
             )
     told = checksums if isinstance(checksums, dict) else {}
     for name in {**tensors, **told}:
-        found = tensors.get(name)
-        if found is None or _checksum(found) != told.get(name):
-            raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
+        _require_checksum(path, name, tensors, told)
     _require_clients(path, tensors[_CLIENTS + "numbers"], simulator.options.clients)
+
+
+def _require_checksum(path: Path, name: str, tensors: Tensors, checksums: Checksums) -> None:
+    found = tensors.get(name)
+    if found is None or checksum(found) != checksums.get(name):
+        raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
 
 
 def _expected(tensors: Tensors, simulator: Coordinator) -> dict[str, tuple[torch.dtype, list[tuple[int, ...]]]]:
@@ -171,20 +246,14 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict
 
 
 def _require_same(path: Path, header: Any, identity: Identity) -> None:
-    if not isinstance(header, dict):
-        raise InvalidInputError(f"{path}: the header of the checkpoint must be a table, got {type(header).__name__}")
-    if header.get("version") != CHECKPOINT_VERSION:
-        raise InvalidInputError(
-            f"{path}: the version of the checkpoint must be {CHECKPOINT_VERSION}, got {header.get('version')!r}"
-        )
     if not isinstance(header.get("identity"), dict):
         raise InvalidInputError(f"{path}: the checkpoint lacks the identity of its run")
     stored, here = _flat(header["identity"]), _flat(json.loads(json.dumps(identity)))
     for key in [*here, *stored]:
         if stored.get(key) != here.get(key):
             raise InvalidInputError(
-                f"{path}: the checkpoint belongs to another run: {key} was {_shown(stored.get(key))}, "
-                f"and is {_shown(here.get(key))} now"
+                f"{path}: the checkpoint belongs to another run: {key} was {shown(stored.get(key))}, "
+                f"and is {shown(here.get(key))} now"
             )
 
 
@@ -193,8 +262,3 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, entry in value.items():
         flat |= _flat(entry, f"{prefix}{key}.") if isinstance(entry, dict) else {prefix + key: entry}
     return flat
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

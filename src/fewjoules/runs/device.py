@@ -2,13 +2,13 @@
 
 import torch
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import InvalidInputError, shown
 
 
 def choose_device(name: str) -> torch.device:
     """Return the device of a name; "auto" is a GPU where there is one."""
     if name not in ("auto", "cpu", "cuda"):
-        raise InvalidInputError(f"device must be auto, cpu or cuda, got {name!r}")
+        raise InvalidInputError(f"device must be auto, cpu or cuda, got {shown(name)}")
     if name == "cuda" and not torch.cuda.is_available():
         raise InvalidInputError("device = 'cuda' needs a GPU that PyTorch can use; none was found")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")

@@ -1,7 +1,6 @@
 """Run a plan in a results folder: start, checkpoint, resume and finish. docs/ledger.md lists the files."""
 
 import contextlib
-import json
 import math
 import shutil
 import time
@@ -14,11 +13,11 @@ import numpy as np
 
 from fewjoules import __version__
 from fewjoules.engine.algorithm.round import participants_per_round
-from fewjoules.engine.simulator.loop import INTERRUPTED, EverySeconds, Report, TrainingLoop, first_round_at
+from fewjoules.engine.simulator.loop import INTERRUPTED, Report, TrainingLoop, first_round_at
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
-from fewjoules.files import PARTIAL_SUFFIX, read_text, remove_partials, whole_file
-from fewjoules.ledger.log import RowLog
+from fewjoules.files import PARTIAL_SUFFIX, checksum_of, remove_partials
+from fewjoules.ledger.log import RowLog, require_parts
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.checkpoint import load_checkpoint, save_checkpoint, save_tensors
@@ -30,12 +29,15 @@ from fewjoules.runs.files import (
     METRICS_TABLE,
     MODEL,
     PLAN,
+    RESULT_FILES,
     RUN,
     RUN_VERSION,
     SCENARIO,
     SETTINGS,
 )
+from fewjoules.runs.interval import CheckpointInterval
 from fewjoules.runs.lock import LOCK
+from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.runs.settings import save_scenario
 from fewjoules.runs.task import ScenarioTask, identity_of, options_for
 from fewjoules.runs.training import Training, train_task
@@ -48,7 +50,7 @@ class RunSettings:
     ``begin`` is called after all checks and before anything is written.
     """
 
-    checkpoint_seconds: float = 30.0
+    checkpoint_seconds: float | None = None  # None: as often as they cost little, see ``CheckpointInterval``
     begin: Callable[[], None] | None = None
     on_round: Callable[[Report], None] | None = None
     should_stop: Callable[[], bool] | None = None
@@ -85,11 +87,13 @@ def beginning(folder: Path) -> Iterator[None]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the folder holds a finished run."""
-    try:
-        return bool(json.loads(read_text(folder / RUN)).get("finished"))
-    except (ValueError, RecursionError, AttributeError):
+    """Whether the folder holds a finished run; a damaged run.json is refused, since it is written last and whole."""
+    if not (folder / RUN).exists():
         return False
+    summary = read_sealed(folder / RUN)
+    if not isinstance(summary, dict) or summary.get("finished") is not True:
+        raise InvalidInputError(f"{folder / RUN}: must be the outcome of a finished run; remove it to train on")
+    return True
 
 
 def run_in_folder(
@@ -100,10 +104,13 @@ def run_in_folder(
 
     def opened(simulator: Simulator) -> TrainingLoop:
         saver = _Checkpoints(folder, task, simulator, settings.checkpoint_seconds)
+        saved = saver.load() if resume and saver.path.exists() else None
         if settings.begin is not None:
             settings.begin()
         folder.mkdir(parents=True, exist_ok=True)
-        loop = saver.resumed_loop() if resume and saver.path.exists() else saver.new_loop(plan, fresh=not resume)
+        save_scenario(folder, task.scenario)
+        plan.save(folder / PLAN)
+        loop = saver.new_loop(fresh=not resume) if saved is None else saver.resumed_loop(saved)
         remove_partials(folder)
         loop.saver = saver
         return loop
@@ -123,53 +130,64 @@ def run_in_folder(
 class _Checkpoints:
     """Saves the loop at intervals; logs are flushed first, so that they are never behind the checkpoint."""
 
-    def __init__(self, folder: Path, task: ScenarioTask, simulator: Simulator, seconds: float) -> None:
+    def __init__(self, folder: Path, task: ScenarioTask, simulator: Simulator, seconds: float | None) -> None:
         self.folder, self.simulator = folder, simulator
         self.path = folder / CHECKPOINT
         self.identity = identity_of(task, simulator.options) | {"execution": simulator.execution.name}
-        self.scenario = task.scenario
-        self._clock = EverySeconds(seconds)
+        self._interval = CheckpointInterval(seconds)
 
     def is_due(self) -> bool:
-        return self._clock.is_due()
+        return self._interval.is_due()
 
     def save(self, loop: TrainingLoop) -> None:
         number = loop.simulator.state.round
-        loop.ledger.flush(number)
-        loop.metrics.flush(number)
-        save_checkpoint(self.path, loop, self.identity)
-        self._clock.restart()
+        with self._interval.saving():
+            loop.ledger.flush(number)
+            loop.metrics.flush(number)
+            save_checkpoint(self.path, loop, self.identity)
 
-    def new_loop(self, plan: Plan, *, fresh: bool) -> TrainingLoop:
+    def new_loop(self, *, fresh: bool) -> TrainingLoop:
         """Return a loop at round 0; a run that was killed before its first checkpoint starts again."""
-        save_scenario(self.folder, self.scenario)
-        plan.save(self.folder / PLAN)
         logs = {table.name: self.folder / table.name for table in (LEDGER, METRICS)}
         if fresh:
             return TrainingLoop(self.simulator, RowLog(logs["ledger"], LEDGER), RowLog(logs["metrics"], METRICS))
         return TrainingLoop(
-            self.simulator, RowLog.resume(logs["ledger"], LEDGER, 0), RowLog.resume(logs["metrics"], METRICS, 0)
+            self.simulator, RowLog.resume(logs["ledger"], LEDGER, 0, {}), RowLog.resume(logs["metrics"], METRICS, 0, {})
         )
 
-    def resumed_loop(self) -> TrainingLoop:
-        rest = load_checkpoint(self.path, self.identity, self.simulator)
+    def load(self) -> dict[str, Any]:
+        """Put the simulator into the saved state, and refuse parts of the logs that are missing or damaged."""
+        saved = load_checkpoint(self.path, self.identity, self.simulator)
+        for table in (LEDGER, METRICS):
+            try:
+                require_parts(self.folder / table.name, self.simulator.state.round, saved["parts"][table.name])
+            except InvalidInputError as error:
+                raise InvalidInputError(
+                    f"{error}; the run cannot go on, but fewjoules export {self.folder} writes the model of round "
+                    f"{self.simulator.state.round}"
+                ) from error
+        return saved
+
+    def resumed_loop(self, saved: dict[str, Any]) -> TrainingLoop:
+        parts = saved.pop("parts")
         number = self.simulator.state.round
-        ledger = RowLog.resume(self.folder / LEDGER.name, LEDGER, number)
-        metrics = RowLog.resume(self.folder / METRICS.name, METRICS, number)
-        return TrainingLoop(self.simulator, ledger, metrics, **rest)
+        ledger, metrics = (
+            RowLog.resume(self.folder / table.name, table, number, parts[table.name]) for table in (LEDGER, METRICS)
+        )
+        return TrainingLoop(self.simulator, ledger, metrics, **saved)
 
 
 def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, began: float) -> dict[str, Any]:
     """Write all results, then run.json, which marks the run as finished; last, remove the files for a resume."""
     loop = training.loop
+    model = training.trained_model(task.model)  # first: whatever is wrong with the tables, the model is there
+    save_tensors(folder / MODEL, model.state_dict(), {"architecture": str(task.scenario.architecture)})
     _require_every_round(folder, training)
     loop.ledger.finish(folder / LEDGER_TABLE, keep_parts=True)
     loop.metrics.finish(folder / METRICS_TABLE, keep_parts=True)
-    model = training.trained_model(task.model)
-    save_tensors(folder / MODEL, model.state_dict(), {"architecture": str(task.scenario.architecture)})
     summary = _summary(task, plan, training) | {"wall_seconds": round(time.monotonic() - began, 3)}
-    with whole_file(folder / RUN) as stream:
-        stream.write((json.dumps(summary, indent=1, allow_nan=False) + "\n").encode())
+    summary["checksums"] = {name: checksum_of(folder / name) for name in RESULT_FILES}
+    write_sealed(folder / RUN, summary)
     clean_up(folder)
     return summary
 

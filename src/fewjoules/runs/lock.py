@@ -43,7 +43,8 @@ def _acquired(folder: Path) -> int | None:
                 return None
             if _is_at(descriptor, file):
                 os.ftruncate(descriptor, 0)
-                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+                with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
+                    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
                 return descriptor
         except BaseException:
             os.close(descriptor)

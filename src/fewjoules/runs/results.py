@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number
-from fewjoules.files import read_text
+from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number, shown
+from fewjoules.files import read_text, require_intact
 from fewjoules.ledger.parquet import read_blocks, read_table
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
-from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN, RUN, RUN_VERSION, SCENARIO
+from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN, RESULT_FILES, RUN, RUN_VERSION, SCENARIO
+from fewjoules.runs.sealed import read_sealed
 
 MAX_NAME_LENGTH = 60
 KINDS = ("uplink", "downlink", "compute")
@@ -44,6 +45,7 @@ class RunSummary:
     realised_over_planned_radio: float | None
     test_accuracy: float | None
     facts: Mapping[str, str]  # circumstances of the run by name, for display
+    checksums: Mapping[str, int]  # of the other files by name; none in files of old
 
     @property
     def reached(self) -> bool:
@@ -67,9 +69,12 @@ class RunResults:
         place = Path(folder)
         plan, scenario = place / PLAN, place / SCENARIO
         text = read_text(scenario) if scenario.exists() else ""
+        summary = _read_summary(place / RUN, text)
+        for name, checksum in summary.checksums.items():
+            require_intact(place / name, checksum)
         return cls(
             folder=place,
-            summary=_read_summary(place / RUN, text),
+            summary=summary,
             metrics=read_table(place / METRICS_TABLE, METRICS),
             plan=Plan.load(plan) if plan.exists() else None,
             scenario_text=text,
@@ -111,13 +116,10 @@ def plain_text(text: object) -> str:
 
 
 def _read_summary(path: Path, scenario_text: str) -> RunSummary:
-    try:
-        data = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InvalidInputError(f"{path}: must be JSON ({error})") from error
+    data = read_sealed(path)
     version = data.get("version") if isinstance(data, dict) else None
     if version != RUN_VERSION:
-        raise InvalidInputError(f"{path}: version must be {RUN_VERSION}, got {version!r}")
+        raise InvalidInputError(f"{path}: version must be {RUN_VERSION}, got {shown(version)}")
     try:
         return _summary_from(data | {"partition": data.get("partition") or _partition(scenario_text)})
     except InvalidInputError as error:
@@ -148,8 +150,9 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
 
     reached = value("target_reached")
     if reached not in (True, False, None):
-        raise InvalidInputError(f"target_reached must be true, false or null, got {reached!r}")
+        raise InvalidInputError(f"target_reached must be true, false or null, got {shown(reached)}")
     sparsity = np.atleast_1d(require_array("sparsity", value("sparsity"), low=1.0))
+    require_number("the largest sparsity", sparsity.max(initial=1.0), low=1.0, high=_MANY)
     return RunSummary(
         scenario=plain_text(value("scenario")),
         scheme=plain_text(value("scheme")),
@@ -168,7 +171,14 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         realised_over_planned_radio=optional("realised_over_planned_radio"),
         test_accuracy=optional("test_accuracy", high=1.0),
         facts=_facts(data, sparsity.size),
+        checksums=_checksums(data.get("checksums", {})),
     )
+
+
+def _checksums(told: Any) -> dict[str, int]:
+    if not isinstance(told, dict) or not set(told) <= set(RESULT_FILES):
+        raise InvalidInputError(f"checksums must be of {', '.join(RESULT_FILES)}, got {shown(told)}")
+    return {name: require_integer(f"checksums: {name}", value, low=0, high=2**32 - 1) for name, value in told.items()}
 
 
 def _device_names(devices: Any, count: int) -> tuple[str, ...]:
@@ -212,6 +222,6 @@ def _facts(data: Mapping[str, Any], devices: int) -> dict[str, str]:
 
 
 def _fact(name: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _MANY:
         return plain_text(value)
     return f"{value:.4g} s" if name == "wall time" else str(value) if name == "seed" else f"{value:,}"

@@ -1,18 +1,28 @@
 """Save and load the settings of a command and its scenario, so that a run can be resumed."""
 
 import itertools
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fewjoules.errors import InvalidInputError
-from fewjoules.files import read_text, whole_file
-from fewjoules.runs.files import SCENARIO, SETTINGS, SETTINGS_VERSION
+from fewjoules.errors import InvalidInputError, shown
+from fewjoules.files import checksum_of, read_text, require_intact, whole_file
+from fewjoules.runs.files import PLAN, SCENARIO, SETTINGS, SETTINGS_VERSION
+from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.scenario import Scenario
+
+_KINDS = {
+    "scenario": str,
+    "scenario_folder": str,
+    "data_dir": str | None,
+    "device": str,
+    "schemes": list,
+    "checksums": dict,
+}
 
 
 def save_settings(folder: Path, scenario: Scenario, **settings: Any) -> None:
-    """Write the scenario and the settings of the command."""
+    """Write the scenario and the settings of the command, with checksums of the scenario and of the plan beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     known = {
         "version": SETTINGS_VERSION,
@@ -22,8 +32,9 @@ def save_settings(folder: Path, scenario: Scenario, **settings: Any) -> None:
         **settings,
     }
     save_scenario(folder, scenario)
-    with whole_file(folder / SETTINGS) as stream:
-        stream.write((json.dumps(known, indent=1) + "\n").encode())
+    written = [name for name in (SCENARIO, PLAN) if (folder / name).exists()]
+    checksums = {name: checksum_of(folder / name) for name in written}
+    write_sealed(folder / SETTINGS, known | {"checksums": checksums})
 
 
 def save_scenario(folder: Path, scenario: Scenario) -> None:
@@ -37,10 +48,7 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
     file = folder / SETTINGS
     if not file.is_file():
         raise InvalidInputError(f"{folder}: must be the results folder of a run, but {SETTINGS} is missing")
-    try:
-        settings = json.loads(read_text(file))
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{file}: must be JSON ({error})") from error
+    settings = read_sealed(file)
     keys = {"version", "command", "scenario", "scenario_folder", "data_dir", "device"}
     made_by_compare = isinstance(settings, dict) and settings.get("command") == "compare"
     keys |= {"schemes"} if made_by_compare else set()
@@ -48,13 +56,24 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
         got = settings.get("version") if isinstance(settings, dict) else type(settings).__name__
         raise InvalidInputError(
             f"{file}: must be a table of version {SETTINGS_VERSION} with the keys {', '.join(sorted(keys))}, "
-            f"got {got!r}"
+            f"got {shown(got)}"
         )
     if command is not None and settings["command"] != command:
         raise InvalidInputError(
             f"{folder}: the run was made by fewjoules {settings['command']}; {command} --resume cannot continue it"
         )
+    for name, kind in _KINDS.items():
+        if name in settings and not isinstance(settings[name], kind):
+            raise InvalidInputError(f"{file}: {name} must not be {shown(settings[name])}")
+    if not all(isinstance(scheme, str) for scheme in settings.get("schemes", ())):
+        raise InvalidInputError(f"{file}: schemes must be names, got {shown(settings['schemes'])}")
     return dict(settings)
+
+
+def require_undamaged(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse a scenario or a plan that is not the one that ``save_settings`` saw."""
+    for name, checksum in settings.get("checksums", {}).items():
+        require_intact(folder / name, checksum)
 
 
 def stored_scenario(folder: Path, path: str | None, *, allow_outside: bool = False) -> Scenario:

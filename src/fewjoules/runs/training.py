@@ -1,6 +1,7 @@
 """Train a task: shared by the commands ``train`` and ``compare``, ``fewjoules.train`` and the reproduction."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -9,6 +10,7 @@ from torch import nn
 
 from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.loop import Report, TrainingLoop
@@ -17,6 +19,7 @@ from fewjoules.errors import DivergedError, InvalidInputError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.physics.fleet import Fleet
+from fewjoules.runs.memory import require_memory
 
 if TYPE_CHECKING:
     from fewjoules.engine.simulator.cuda.backend import Graphs
@@ -76,11 +79,22 @@ def continued(before: Training) -> Callable[[Simulator], TrainingLoop]:
                 f"with these options they keep {', '.join(now) or 'nothing'}"
             )
         simulator.state = before.simulator.state
-        simulator.backend.restore(before.simulator.backend.save())
+        simulator.backend.restore(tensors_of(before.simulator.backend.save()))
         before.loop.simulator, before.loop.reason = simulator, None
         return before.loop
 
     return opened
+
+
+def require_room(task: Task, options: TrainingOptions) -> None:
+    """Refuse a task that needs more memory than is free, long before it is trained."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the training itself will say it
+        simulator = Simulator(task.model, task.federation, options, loss=task.loss, fleet=task.fleet)
+    try:
+        require_memory(simulator, rows_in_memory=False)
+    finally:
+        simulator.close()
 
 
 def train_task(
@@ -93,7 +107,7 @@ def train_task(
     graphs: "Graphs | None" = None,
     keep_diverged: bool = False,
 ) -> Training:
-    """Train until there is a reason to stop.
+    """Train until there is a reason to stop; refuse a task that needs more memory than is free.
 
     ``opened`` makes the loop, new or resumed, after all checks. With ``keep_diverged`` a training that diverges ends
     with that reason instead of an error.
@@ -101,6 +115,7 @@ def train_task(
     simulator = Simulator(task.model, task.federation, options, loss=task.loss, fleet=task.fleet, graphs=graphs)
     try:
         evaluator = None if task.test is None else simulator.evaluator(task.model, task.loss, task.test)
+        require_memory(simulator, rows_in_memory=opened is in_memory)
         loop = opened(simulator)
         loop.evaluator = evaluator
         loop.on_round = on_round or loop.on_round

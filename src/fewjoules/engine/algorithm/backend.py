@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 
 from fewjoules.engine.algorithm.round import RoundPlan, RoundResult
+from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.state import ClientState, ServerState
 
 
@@ -25,8 +26,11 @@ class Backend(Protocol):
     def client_state(self, client: int) -> ClientState | None:
         """State of a client; None before it first took part."""
 
-    def save(self) -> dict[str, torch.Tensor]:
-        """Return the states of all clients as named tensors; empty where the clients store them themselves."""
+    def save(self) -> dict[str, SavedTensor]:
+        """Return the states of all clients as named tensors; empty where the clients store them themselves.
+
+        They are read while they are written, before the next round.
+        """
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Restore the client states that ``save`` returned."""

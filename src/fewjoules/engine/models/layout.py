@@ -1,6 +1,7 @@
 """Layout of a model's parameters in one flat vector, and which of them are trained."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -41,6 +42,29 @@ class Layout:
         if not self.shapes:
             return torch.zeros(0)
         return torch.cat([tensors[name].detach().reshape(-1) for name in self.shapes])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """All arrays of a model: trained weights and averaged buffers in one vector each, the others as they are.
+
+    ``tied`` maps a name in the model's state to the one whose memory it shares.
+    """
+
+    parameters: Layout
+    buffers: Layout
+    fixed: Tensors
+    tied: dict[str, str]
+
+    @classmethod
+    def of(cls, module: nn.Module, parameters: Layout, buffers: Layout) -> "ModelParts":
+        """Return the parts of a module with these layouts."""
+        state = module.state_dict()
+        own = {**parameters.shapes, **buffers.shapes}
+        places = {state[name].data_ptr(): name for name in own if state[name].numel()}
+        others = {name: tensor for name, tensor in state.items() if name not in own}
+        tied = {name: places[one.data_ptr()] for name, one in others.items() if one.data_ptr() in places}
+        return cls(parameters, buffers, {name: one for name, one in others.items() if name not in tied}, tied)
 
 
 def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:

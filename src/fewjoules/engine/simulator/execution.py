@@ -21,11 +21,15 @@ _WEIGHT_COPIES = 5  # copies of a client's weights: before and after a step, gra
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How clients are trained: ``chunk`` at a time, ``stacked`` by vmap or not; ``seeded``: the model draws numbers."""
+    """How clients are trained: ``chunk`` at a time, ``stacked`` by vmap or not; ``seeded``: the model draws numbers.
+
+    ``activations`` are the floats that the layers of one client give for a batch.
+    """
 
     stacked: bool
     chunk: int
     seeded: bool
+    activations: int
 
     @property
     def name(self) -> str:
@@ -58,21 +62,21 @@ def _chosen(
     inputs, targets = samples.inputs[few], samples.targets[few]
     activations, seeded, outputs = _probe(model, inputs)
     scalar = require_fit(outputs, targets, samples, loss)
+    floats = max(1, activations * batch)
     reason = _vectorisation_problem(model, loss, inputs, targets)
     if reason is None and scalar and not equal_batches:
         reason = "its loss is one number per batch, and clients have batches of different sizes"
     if reason is not None:
         warnings.warn(f"clients train one by one, which is slower: {reason}", FewJoulesWarning, stacklevel=4)
-        return Execution(stacked=False, chunk=1, seeded=seeded)
+        return Execution(stacked=False, chunk=1, seeded=seeded, activations=floats)
     if chunk is not None:
-        return Execution(stacked=True, chunk=min(chunk, clients), seeded=seeded)
-    floats = max(1, activations * batch)
+        return Execution(stacked=True, chunk=min(chunk, clients), seeded=seeded, activations=floats)
     if samples.inputs.is_cuda:
         total = torch.cuda.mem_get_info(samples.inputs.device)[1]
         fitting = gpu_chunk(total, activations=floats, weights=sum(p.numel() for p in model.parameters()))
-        return Execution(stacked=True, chunk=min(fitting, clients), seeded=seeded)
+        return Execution(stacked=True, chunk=min(fitting, clients), seeded=seeded, activations=floats)
     chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / 2))  # never by the number of threads
-    return Execution(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded)
+    return Execution(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded, activations=floats)
 
 
 def gpu_chunk(total_bytes: int, *, activations: int, weights: int) -> int:

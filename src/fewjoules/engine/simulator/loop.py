@@ -1,7 +1,6 @@
 """The loop of a run: train rounds until there is a reason to stop; write metrics, ledger and checkpoints."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -16,6 +15,7 @@ from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import METRICS, RowArray
 
 TARGET, ROUNDS, ENERGY, TIME, INTERRUPTED = "target accuracy", "rounds", "energy budget", "time budget", "interrupted"
+REASONS = (TARGET, ROUNDS, ENERGY, TIME)  # why a run is over
 
 
 @dataclass(slots=True)
@@ -150,22 +150,6 @@ class TrainingLoop:
         if options.time_budget_seconds is not None and totals.seconds >= options.time_budget_seconds:
             return TIME
         return None
-
-
-class EverySeconds:
-    """A clock for savers: a save is due ``seconds`` after the last one."""
-
-    def __init__(self, seconds: float) -> None:
-        """Start the clock."""
-        self.seconds, self._last = seconds, time.monotonic()
-
-    def is_due(self) -> bool:
-        """Whether a save is due."""
-        return time.monotonic() - self._last >= self.seconds
-
-    def restart(self) -> None:
-        """Restart the clock after a save."""
-        self._last = time.monotonic()
 
 
 def first_round_at(metrics: RowArray, target_accuracy: float) -> int | None:

@@ -9,6 +9,7 @@ from fewjoules.engine.algorithm.backend import Backend
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
+from fewjoules.engine.models.layout import ModelParts
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.accounts import Accounts
 from fewjoules.engine.simulator.cpu.backend import CpuBackend
@@ -58,9 +59,9 @@ class Simulator(Coordinator):
         self.workers = Workers(1 if self.execution.seeded else threads)
         backend = self._new_backend(model, loss, compiled, graphs)
         flat = ClientModel(model, loss, device)
-        self.parameters, self.buffers = flat.parameters, flat.buffers
+        parts = ModelParts.of(model, flat.parameters, flat.buffers)
         state = ServerState.initial(flat.initial_weights, flat.initial_buffers, options.clients)
-        super().__init__(options, federation.sizes, accounts, backend, state)
+        super().__init__(options, federation.sizes, accounts, backend, state, parts)
 
     def evaluator(self, model: nn.Module, loss: Loss, test: Samples) -> Evaluator:
         """Return an evaluator on a test set; its samples must have the shapes and types of the training set."""

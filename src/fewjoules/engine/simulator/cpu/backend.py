@@ -4,7 +4,7 @@ The result of a client depends neither on the number of threads nor on the threa
 """
 
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from fewjoules.engine.algorithm.client import (
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult, Uploads, require_finite
 from fewjoules.engine.algorithm.rule import InnerRule
+from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import mean_buffers, mean_update
 from fewjoules.engine.algorithm.state import ClientState, ServerState
 from fewjoules.engine.algorithm.streams import stream_key
@@ -92,17 +93,15 @@ class CpuBackend:
         """State of a client; None before it first took part."""
         return self._clients.get(client)
 
-    def save(self) -> dict[str, torch.Tensor]:
+    def save(self) -> dict[str, SavedTensor]:
         """Return one row for each client that took part, in the order of their numbers."""
         clients = sorted(self._clients)
         states = [self._clients[client] for client in clients]
         tensors = {
-            "numbers": torch.tensor(clients, dtype=torch.int64),
-            "steps": torch.tensor([state.steps for state in states], dtype=torch.int64),
+            "numbers": SavedTensor.of(torch.tensor(clients, dtype=torch.int64)),
+            "steps": SavedTensor.of(torch.tensor([state.steps for state in states], dtype=torch.int64)),
         }
-        for name in kept_vectors(self.options) if states else ():
-            tensors[name] = torch.from_numpy(np.stack([getattr(state, name) for state in states]))
-        return tensors
+        return tensors | {name: _saved(states, name) for name in (kept_vectors(self.options) if states else ())}
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Restore the client states that ``save`` returned."""
@@ -170,6 +169,13 @@ def _started(state: ServerState, before: list[ClientState]) -> Chunk:
         steps=torch.tensor([one.steps for one in before]),
         **moments,
     )
+
+
+def _saved(states: list[ClientState], name: str) -> SavedTensor:
+    def blocks() -> Iterator[torch.Tensor]:
+        return (torch.from_numpy(getattr(state, name)) for state in states)
+
+    return SavedTensor((len(states), getattr(states[0], name).size), torch.float32, blocks)
 
 
 def _row(stack: torch.Tensor | None, row: int) -> Floats | None:

@@ -20,6 +20,7 @@ from fewjoules.engine.algorithm.compressors.base import RowMessages
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import RoundPlan, RoundResult, Uploads, require_finite
 from fewjoules.engine.algorithm.rule import InnerRule
+from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import mean_buffers
 from fewjoules.engine.algorithm.state import ClientState, ServerState
 from fewjoules.engine.algorithm.streams import stream_key
@@ -118,7 +119,7 @@ class CudaBackend:
         """State of a client; None before it first took part."""
         return self._kept.client(client)
 
-    def save(self) -> dict[str, torch.Tensor]:
+    def save(self) -> dict[str, SavedTensor]:
         """Return one row for each client that took part, in the order of their numbers."""
         return self._kept.save()
 

@@ -1,12 +1,13 @@
 """State of clients on a GPU: rows of a few matrices, allocated when a client first takes part."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from fewjoules.arrays import IntArray
+from fewjoules.engine.algorithm.saved import BLOCK_BYTES, SavedTensor
 from fewjoules.engine.algorithm.state import ClientState
 
 Rows = slice | torch.Tensor  # a slice where rows are neighbours, so that they need no copy
@@ -59,14 +60,24 @@ class KeptRows:
         vectors: dict[str, Any] = {name: matrix[row].cpu().numpy() for name, matrix in self._matrices.items()}
         return ClientState(**vectors, steps=int(self._steps[row]))
 
-    def save(self) -> dict[str, torch.Tensor]:
+    def save(self) -> dict[str, SavedTensor]:
         """Return one row for each client that took part, in the order of their numbers."""
         clients = sorted(self._row_of)
         rows = torch.tensor([self._row_of[client] for client in clients], dtype=torch.int64)
-        tensors = {"numbers": torch.tensor(clients, dtype=torch.int64), "steps": torch.from_numpy(self._steps)[rows]}
-        if clients:
-            tensors |= {name: matrix[rows.to(self._device)] for name, matrix in self._matrices.items()}
-        return tensors
+        tensors = {
+            "numbers": SavedTensor.of(torch.tensor(clients, dtype=torch.int64)),
+            "steps": SavedTensor.of(torch.from_numpy(self._steps)[rows]),
+        }
+        return tensors | {name: self._saved(name, rows) for name in (self.names if clients else ())}
+
+    def _saved(self, name: str, rows: torch.Tensor) -> SavedTensor:
+        matrix = self._matrices[name]
+        at_a_time = max(1, BLOCK_BYTES // (matrix.element_size() * self._size))
+
+        def blocks() -> Iterator[torch.Tensor]:
+            return (matrix[some.to(self._device)].cpu() for some in rows.split(at_a_time))
+
+        return SavedTensor((rows.numel(), self._size), matrix.dtype, blocks)
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Restore the client states that ``save`` returned."""
@@ -84,8 +95,8 @@ class KeptRows:
         capacity = min(self._clients, max(needed, 2 * have))
         self._steps = np.concatenate([self._steps, np.zeros(capacity - have, dtype=np.int64)])
         for name, matrix in self._matrices.items():
-            more = torch.zeros((capacity - have, self._size), device=self._device)
-            self._matrices[name] = torch.cat([matrix, more]) if have else more
+            self._matrices[name] = torch.zeros((capacity, self._size), device=self._device)
+            self._matrices[name][:have] = matrix
 
 
 def _on_host(rows: Rows) -> Any:

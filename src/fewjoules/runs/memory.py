@@ -1,0 +1,106 @@
+"""Refuse a training that needs more memory than is free, before anything is written."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from fewjoules.engine.simulator.memory import Need, needs_of
+from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.errors import InvalidInputError
+
+ENVIRONMENT = "FEWJOULES_MEMORY_CHECK"
+_SHOWN = 0.02  # a need below this share of all is not worth a word
+
+
+def require_memory(simulator: Simulator, *, rows_in_memory: bool) -> None:
+    """Refuse a training whose estimated peak exceeds the free memory, unless $FEWJOULES_MEMORY_CHECK is "off"."""
+    if os.environ.get(ENVIRONMENT) == "off":
+        return
+    needs = needs_of(simulator, rows_in_memory=rows_in_memory)
+    device = simulator.federation.samples.inputs.device
+    _require([need for need in needs if not need.on_gpu], "memory", free_bytes())
+    if device.type == "cuda":
+        _require([need for need in needs if need.on_gpu], "memory of the GPU", _free_gpu_bytes(device))
+
+
+def _require(needs: Sequence[Need], kind: str, free: int | None) -> None:
+    total = sum(need.bytes for need in needs)
+    if free is None or total <= free:
+        return
+    large = [need for need in needs if need.bytes >= _SHOWN * total]
+    parts = ", ".join(f"{in_words(need.bytes)} for {need.what}" for need in large)
+    helps = list(dict.fromkeys(word for need in large for word in need.helps))
+    raise InvalidInputError(
+        f"training needs about {in_words(total)} of {kind} ({parts}), and {in_words(free)} are free; what helps: "
+        f"{', '.join(helps)}; {ENVIRONMENT}=off trains all the same"
+    )
+
+
+def in_words(count: int) -> str:
+    """Return bytes as people read them, with two digits."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}" if count < 10 * size else f"{count / size:,.0f} {unit}"
+    return f"{count / 1e3:.0f} kB"
+
+
+def free_bytes(root: Path = Path("/")) -> int | None:
+    """Bytes that this process can still get, by the system and by the limits of its control groups; None if unknown."""
+    found = [*_of_system(root), *_of_groups(root)]
+    return max(0, min(found)) if found else None
+
+
+def _of_system(root: Path) -> Iterator[int]:
+    for line in _lines(root / "proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            yield 1024 * int(line.split()[1])
+            return
+    try:
+        yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # a system that does not tell
+        return
+
+
+def _of_groups(root: Path) -> Iterator[int]:
+    """What each control group around this process has left; cached file pages count as free."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, limit, usage, cached = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            mount, limit, usage = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            cached = "total_inactive_file"
+        else:
+            continue
+        own = Path(path.strip("/"))
+        for group in (own, *own.parents):
+            folder = root / mount / group
+            most, used = _number(folder / limit), _number(folder / usage)
+            if most is not None and used is not None:
+                yield most - used + _cached(folder / "memory.stat", cached)
+
+
+def _cached(file: Path, name: str) -> int:
+    found = [line.split() for line in _lines(file)]
+    return sum(int(words[1]) for words in found if words[:1] == [name])
+
+
+def _number(file: Path) -> int | None:
+    """The number in a file; None if there is no file or its limit is "max"."""
+    lines = _lines(file)
+    return int(lines[0]) if lines and lines[0].isdigit() else None
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def _free_gpu_bytes(device: torch.device) -> int:
+    """Free memory of a GPU, with what PyTorch holds in this process without using it."""
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + unused

@@ -1,0 +1,41 @@
+"""JSON files of a run that carry a checksum of their own content, so that damage is noticed."""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from fewjoules.errors import InvalidInputError, shown
+from fewjoules.files import read_text, whole_file
+
+SEAL = "checksum"
+
+
+def write_sealed(path: Path, data: dict[str, Any], *, indent: int | None = 1) -> None:
+    """Write a table as JSON with its checksum, completely or not at all."""
+    text = json.dumps(data | {SEAL: _checksum(data)}, indent=indent, allow_nan=False)
+    with whole_file(path) as stream:
+        stream.write((text + "\n").encode())
+
+
+def read_sealed(path: Path) -> Any:
+    """Read JSON without its checksum; refuse a table that does not fit it. Files without one, of old, are read."""
+    try:
+        data = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InvalidInputError(f"{path}: must be JSON ({error})") from error
+    except ValueError as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(f"{path}: must be JSON with numbers of usual length ({error})") from error
+    if not isinstance(data, dict):
+        return data
+    told = data.pop(SEAL, None)
+    found = _checksum(data)
+    if told is not None and told != found:
+        raise InvalidInputError(f"{path}: the file is damaged: its {SEAL} must be {found}, got {shown(told)}")
+    return data
+
+
+def _checksum(data: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(data, sort_keys=True).encode())
