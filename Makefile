@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-gpu format bench docs fuzz clean
+.PHONY: help demo test test-gpu format bench docs fuzz soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,12 @@ docs: $(READY)  ## draw the reproduction of the paper from its records and fill 
 fuzz: $(READY)  ## feed the decoder hostile bytes for a minute, guided by coverage
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[fuzz]'
 	$(BIN)/python tests/fuzz/decode.py -max_total_time=60 -max_len=4096 -rss_limit_mb=4096
+
+MINUTES ?= 60
+soak: $(READY)  ## kill, damage and starve runs for hours: a thousand kills, every tenth byte; MINUTES for each part
+	nice -n 19 $(BIN)/python -m tests.soak.kills --kills 1000 --minutes $(MINUTES)
+	nice -n 19 $(BIN)/python -m tests.soak.damage --minutes $(MINUTES)
+	PYTHONPATH=.:reproduction/tests nice -n 19 $(BIN)/python reproduction/tests/soak_records.py --minutes $(MINUTES)
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

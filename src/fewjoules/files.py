@@ -36,6 +36,14 @@ def whole_file(target: Path) -> Iterator[BinaryIO]:
     sync_folder(target.parent)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, where they are missing, so that a power cut leaves them."""
+    new = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in new:
+        sync_folder(one.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames and removals in a folder survive a power cut, where the system can."""
     if os.name != "posix":

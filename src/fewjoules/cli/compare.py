@@ -181,14 +181,13 @@ def _require_same_plan(folder: Path, plan: Plan) -> None:
     if not is_finished(folder):
         return
     file = folder / PLAN
-    stored = RunResults.load(folder).plan
-    if stored is None:
-        raise InvalidInputError(f"{file}: the plan of a finished run is missing")
+    stored = Plan.load(file)
     if stored.local_steps != plan.local_steps or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
         raise InvalidInputError(
             f"{file}: must be the plan of this version, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "
             f"the first device, got {stored.local_steps} and {stored.sparsity[0]:.6g}; compare in a new folder"
         )
+    RunResults.load(folder)
 
 
 def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | None, json_only: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.files import PARTIAL_SUFFIX, checksum_of, require_intact, sync_folder
+from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, require_intact, sync_folder
 from fewjoules.ledger.parquet import read_blocks, write_table
 from fewjoules.ledger.schema import RowArray, TableSchema
 
@@ -27,7 +27,7 @@ class RowLog:
         self._appended_round = 0
         self.checksums: dict[str, int] = {}  # of the parts by name
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             if _parts(folder):
                 raise InvalidInputError(f"{folder}: a new {table.name} needs a folder without parts of an older one")
 
@@ -41,7 +41,7 @@ class RowLog:
         for _, last, file in _parts(folder):
             if last > last_round:
                 file.unlink()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         _remove_partials(folder)
         sync_folder(folder)
         log = cls(None, table)

@@ -125,6 +125,7 @@ def exported_tensors(path: Path) -> tuple[dict[str, Any], Tensors]:
 def _exported(path: Path, header: Mapping[str, Any], tensors: Tensors) -> Tensors:
     if not isinstance(header["identity"], dict):
         raise TypeError("identity is no table")
+    str(header["identity"].get("architecture")).encode()  # an error of which is a ValueError
     require_integer("round", header["round"], low=0, high=2**31)
     wanted = [name for name in tensors if name in ("weights", "buffers") or name.startswith(_FIXED)]
     for name in wanted:

@@ -16,7 +16,7 @@ from fewjoules.engine.algorithm.round import participants_per_round
 from fewjoules.engine.simulator.loop import INTERRUPTED, Report, TrainingLoop, first_round_at
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
-from fewjoules.files import PARTIAL_SUFFIX, checksum_of, remove_partials
+from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, remove_partials
 from fewjoules.ledger.log import RowLog, require_parts
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
@@ -74,7 +74,7 @@ def require_new_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def beginning(folder: Path) -> Iterator[None]:
     """Mark a folder while its first files are written: after a kill it can be reused, after an error it is empty."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     (folder / BEGUN).touch()
     try:
         yield
@@ -107,7 +107,7 @@ def run_in_folder(
         saved = saver.load() if resume and saver.path.exists() else None
         if settings.begin is not None:
             settings.begin()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         save_scenario(folder, task.scenario)
         plan.save(folder / PLAN)
         loop = saver.new_loop(fresh=not resume) if saved is None else saver.resumed_loop(saved)

@@ -15,7 +15,7 @@ class CheckpointInterval:
     included, are a twentieth of the run's time. The next save is expected to take as long as the last one.
     """
 
-    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = lambda: time.monotonic()) -> None:
         """Start the clock."""
         self._seconds, self._clock = seconds, clock
         self._began = self._last_end = clock()

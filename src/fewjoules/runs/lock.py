@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
+from fewjoules.files import make_folder
 
 LOCK = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -32,7 +33,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def _acquired(folder: Path) -> int | None:
     """A descriptor of the folder's lock file that holds the lock; None where there are no locks."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     file = folder / LOCK
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fewjoules.errors import InvalidInputError, shown
-from fewjoules.files import checksum_of, read_text, require_intact, whole_file
+from fewjoules.files import checksum_of, make_folder, read_text, require_intact, whole_file
 from fewjoules.runs.files import PLAN, SCENARIO, SETTINGS, SETTINGS_VERSION
 from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.scenario import Scenario
@@ -23,7 +23,7 @@ _KINDS = {
 
 def save_settings(folder: Path, scenario: Scenario, **settings: Any) -> None:
     """Write the scenario and the settings of the command, with checksums of the scenario and of the plan beside it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     known = {
         "version": SETTINGS_VERSION,
         "scenario": scenario.name,
