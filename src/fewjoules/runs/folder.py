@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from fewjoules import __version__
-from fewjoules.engine.algorithm.round import participants_per_round
 from fewjoules.engine.simulator.loop import INTERRUPTED, Report, TrainingLoop, first_round_at
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, remove_partials
-from fewjoules.ledger.log import RowLog, require_parts
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
-from fewjoules.runs.checkpoint import load_checkpoint, save_checkpoint, save_tensors
+from fewjoules.runs.checkpoint import save_tensors
 from fewjoules.runs.device import device_name
 from fewjoules.runs.files import (
     BEGUN,
@@ -37,6 +35,7 @@ from fewjoules.runs.files import (
 )
 from fewjoules.runs.interval import CheckpointInterval
 from fewjoules.runs.lock import LOCK
+from fewjoules.runs.saver import Checkpoints, require_every_round
 from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.runs.settings import save_scenario
 from fewjoules.runs.task import ScenarioTask, identity_of, options_for
@@ -103,7 +102,8 @@ def run_in_folder(
     began = time.monotonic()
 
     def opened(simulator: Simulator) -> TrainingLoop:
-        saver = _Checkpoints(folder, task, simulator, settings.checkpoint_seconds)
+        identity = identity_of(task, simulator.options) | {"execution": simulator.execution.name}
+        saver = Checkpoints(folder, simulator, identity, CheckpointInterval(settings.checkpoint_seconds))
         saved = saver.load() if resume and saver.path.exists() else None
         if settings.begin is not None:
             settings.begin()
@@ -127,62 +127,12 @@ def run_in_folder(
     return _finish(folder, task, plan, training, began)
 
 
-class _Checkpoints:
-    """Saves the loop at intervals; logs are flushed first, so that they are never behind the checkpoint."""
-
-    def __init__(self, folder: Path, task: ScenarioTask, simulator: Simulator, seconds: float | None) -> None:
-        self.folder, self.simulator = folder, simulator
-        self.path = folder / CHECKPOINT
-        self.identity = identity_of(task, simulator.options) | {"execution": simulator.execution.name}
-        self._interval = CheckpointInterval(seconds)
-
-    def is_due(self) -> bool:
-        return self._interval.is_due()
-
-    def save(self, loop: TrainingLoop) -> None:
-        number = loop.simulator.state.round
-        with self._interval.saving():
-            loop.ledger.flush(number)
-            loop.metrics.flush(number)
-            save_checkpoint(self.path, loop, self.identity)
-
-    def new_loop(self, *, fresh: bool) -> TrainingLoop:
-        """Return a loop at round 0; a run that was killed before its first checkpoint starts again."""
-        logs = {table.name: self.folder / table.name for table in (LEDGER, METRICS)}
-        if fresh:
-            return TrainingLoop(self.simulator, RowLog(logs["ledger"], LEDGER), RowLog(logs["metrics"], METRICS))
-        return TrainingLoop(
-            self.simulator, RowLog.resume(logs["ledger"], LEDGER, 0, {}), RowLog.resume(logs["metrics"], METRICS, 0, {})
-        )
-
-    def load(self) -> dict[str, Any]:
-        """Put the simulator into the saved state, and refuse parts of the logs that are missing or damaged."""
-        saved = load_checkpoint(self.path, self.identity, self.simulator)
-        for table in (LEDGER, METRICS):
-            try:
-                require_parts(self.folder / table.name, self.simulator.state.round, saved["parts"][table.name])
-            except InvalidInputError as error:
-                raise InvalidInputError(
-                    f"{error}; the run cannot go on, but fewjoules export {self.folder} writes the model of round "
-                    f"{self.simulator.state.round}"
-                ) from error
-        return saved
-
-    def resumed_loop(self, saved: dict[str, Any]) -> TrainingLoop:
-        parts = saved.pop("parts")
-        number = self.simulator.state.round
-        ledger, metrics = (
-            RowLog.resume(self.folder / table.name, table, number, parts[table.name]) for table in (LEDGER, METRICS)
-        )
-        return TrainingLoop(self.simulator, ledger, metrics, **saved)
-
-
 def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, began: float) -> dict[str, Any]:
     """Write all results, then run.json, which marks the run as finished; last, remove the files for a resume."""
     loop = training.loop
     model = training.trained_model(task.model)  # first: whatever is wrong with the tables, the model is there
     save_tensors(folder / MODEL, model.state_dict(), {"architecture": str(task.scenario.architecture)})
-    _require_every_round(folder, training)
+    require_every_round(folder, loop)
     loop.ledger.finish(folder / LEDGER_TABLE, keep_parts=True)
     loop.metrics.finish(folder / METRICS_TABLE, keep_parts=True)
     summary = _summary(task, plan, training) | {"wall_seconds": round(time.monotonic() - began, 3)}
@@ -190,19 +140,6 @@ def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, be
     write_sealed(folder / RUN, summary)
     clean_up(folder)
     return summary
-
-
-def _require_every_round(folder: Path, training: Training) -> None:
-    """Refuse to finish a run whose tables do not hold each round once: something else has written to its folder."""
-    options, rounds = training.simulator.options, np.arange(1, training.rounds + 1)
-    participants = participants_per_round(options)
-    for log, rows_per_round in ((training.loop.metrics, 1), (training.loop.ledger, participants)):
-        found = np.concatenate([np.zeros(0, dtype=np.int64), *(block["round"] for block in log.blocks())])
-        if not np.array_equal(found, np.repeat(rounds, rows_per_round)):
-            raise InvalidInputError(
-                f"{folder}: the {log.table.name} must have {rows_per_round} rows for each of {rounds.size} rounds, "
-                f"got {found.size} rows; another process may have written to this folder"
-            )
 
 
 def clean_up(folder: Path) -> None:

@@ -114,19 +114,26 @@ def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
 
     Without training.rounds a run takes the plan's rounds, or up to four times as many where it has a target or budget.
     """
-    training = task.training
     if plan.sparsity.size != len(task.scenario.fleet):
         raise InvalidInputError(
             f"the plan must have one sparsity for each of {len(task.scenario.fleet)} devices, got {plan.sparsity.size}"
         )
-    plan.require_model(parameter_count(task.model))
+    return planned_options(task.scenario, plan, parameter_count(task.model))
+
+
+def planned_options(scenario: Scenario, plan: Plan, parameters: int) -> TrainingOptions:
+    """Return the options of a scenario with a plan's H and sparsity, for a model of this many ``parameters``."""
+    training = scenario.training
+    if training is None:
+        raise InvalidInputError(f"{scenario.name}: [training] is missing")
+    plan.require_model(parameters)
     aims = (training.target_accuracy, training.energy_budget_joules, training.time_budget_seconds)
     spare = 1 if all(aim is None for aim in aims) else SPARE_ROUNDS
     options = TrainingOptions.of(
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,
         rounds=training.rounds or plan.rounds_to_train(spare),
-        **training.options(task.scenario.files),
+        **training.options(scenario.files),
     )
     if COMPRESSORS[options.compressor].dense and float(np.max(plan.sparsity)) > 1.0:
         warnings.warn(
