@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from fewjoules.engine.coordinator import Coordinator, Outcome
 from fewjoules.engine.simulator.accounts import round_seconds
-from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import METRICS, RowArray
@@ -75,7 +75,7 @@ class TrainingLoop:
     simulator: Coordinator
     ledger: RowLog
     metrics: RowLog
-    evaluator: Evaluator | None = None
+    evaluator: Callable[[torch.Tensor, torch.Tensor], tuple[float, float]] | None = None
     totals: Totals = field(default_factory=Totals)
     last_test: tuple[float, float] = (math.nan, math.nan)
     on_round: Callable[[Report], None] = lambda _report: None

@@ -14,6 +14,7 @@ from fewjoules.arrays import Flags, Floats
 from fewjoules.codec.frame import encode
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult, Uploads
+from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import broadcast_update, mean_buffers, mean_update
 from fewjoules.engine.algorithm.state import ClientState, ServerState
 from fewjoules.errors import FewJoulesError, InvalidInputError
@@ -25,7 +26,7 @@ from fewjoules.integrations.flower.records import model_record, reply_of, reques
 from fewjoules.integrations.flower.roster import Roster
 from fewjoules.integrations.flower.screening import Screening
 
-_log = getLogger("fewjoules.flower")
+_log = getLogger("flwr.fewjoules")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,9 +102,9 @@ class FlowerBackend:
     def client_state(self, client: int) -> ClientState | None:
         """None: only the node knows."""
 
-    def save(self) -> dict[str, torch.Tensor]:
-        """Return nothing: the clients store their states themselves."""
-        return {"numbers": torch.zeros(0, dtype=torch.int64), "steps": torch.zeros(0, dtype=torch.int64)}
+    def save(self) -> dict[str, SavedTensor]:
+        """Return no client: they store their states themselves."""
+        return {name: SavedTensor.of(torch.zeros(0, dtype=torch.int64)) for name in ("numbers", "steps")}
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Do nothing: the clients store their states themselves."""

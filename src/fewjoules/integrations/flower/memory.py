@@ -28,7 +28,7 @@ MEMORY_VERSION = 1
 KEPT_RUNS = 4  # files of earlier runs that stay, for runs that are taken up again
 _SUFFIX = ".memory"
 _VECTORS = ("residual", "velocity", "squares")
-_log = getLogger("fewjoules.flower")
+_log = getLogger("flwr.fewjoules")
 
 
 @dataclass(frozen=True, slots=True)

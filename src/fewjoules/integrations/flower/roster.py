@@ -13,7 +13,7 @@ from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
 from fewjoules.integrations.flower.records import INTRODUCE, OURS
 
 INTRODUCTION_SECONDS = 60.0
-_log = getLogger("fewjoules.flower")
+_log = getLogger("flwr.fewjoules")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,123 @@
+"""Whole runs through Flower's messages, with nodes in this process, against the simulator."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.integrations.flower.client import client_app
+from fewjoules.integrations.flower.mod import fewjoules_mod
+from fewjoules.integrations.flower.records import array_record, named_arrays
+from fewjoules.integrations.flower.strategy import FewJoulesStrategy
+from tests.engine.simulators import federation_of
+from tests.integrations.flower.grid import JumpingClock, LocalGrid
+from tests.reference.training import made_up_clients
+
+CLIENTS = made_up_clients([20, 31, 26], 6, 4, 3)
+OPTIONS = {"local_steps": 3, "sparsity": np.array([2.0, 5.0, 9.0]), "rounds": 4, "learning_rate": 0.1, "seed": 5}
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 9), nn.BatchNorm1d(9), nn.Tanh(), nn.Linear(9, 4))
+
+
+def nodes_of(apps, folder, first=100):
+    return {
+        first + number: {"app": app, "config": {"client-id": str(number), "state-dir": str(folder / str(number))}}
+        for number, app in enumerate(apps)
+    }
+
+
+def own_clients(net=network):
+    return [client_app(net, lambda _context, data=data: data) for data in CLIENTS]
+
+
+def simulated(options):
+    simulator = Simulator(network(), federation_of(CLIENTS), options, loss=cross_entropy, threads=1, chunk=1)
+    try:
+        for _ in range(options.rounds):
+            simulator.start_round()()
+        return simulator.state
+    finally:
+        simulator.close()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"values": "int8"}, {"outer": "nesterov", "outer_rate": 0.7}, {"participation": 0.7, "inner": "momentum"}],
+    ids=["plain", "int8", "outer", "sampling"],
+)
+def test_a_deployed_run_gives_the_simulators_weights(tmp_path, given):
+    options = TrainingOptions.of(**OPTIONS | given)
+    strategy = FewJoulesStrategy(options, clock=JumpingClock().clock())
+    result = strategy.start(LocalGrid(nodes_of(own_clients(), tmp_path)), network())
+    expected = simulated(options)
+    state = strategy.loop.simulator.state
+    np.testing.assert_allclose(state.weights, expected.weights, atol=5e-7)
+    np.testing.assert_allclose(state.buffers, expected.buffers, atol=5e-7)
+    assert set(result.arrays) == set(dict(network().named_parameters())) | {"1.running_mean", "1.running_var"}
+
+
+def test_a_node_that_took_part_last_time_gets_only_the_change(tmp_path):
+    grid = LocalGrid(nodes_of(own_clients(), tmp_path))
+    strategy = FewJoulesStrategy(TrainingOptions.of(**OPTIONS), clock=JumpingClock().clock())
+    strategy.start(grid, network())
+    bases = [m.content["fewjoules"]["base"] for m in grid.sent if "model" in m.content]
+    assert bases == [-1] * 3 + [0] * 3 + [1] * 3 + [2] * 3
+    rows = strategy.loop.ledger.rows()
+    assert rows["payload_written"].all()
+    sizes = {
+        (m.content["fewjoules"]["model-round"], m.metadata.dst_node_id): m for m in grid.sent if "model" in m.content
+    }
+    for row in rows:
+        message = sizes[row["round"] - 1, 100 + row["device"]]
+        told = sum(len(array.data) for array in message.content["model"].values())
+        assert row["downlink_bytes"] == told
+
+
+def ordinary_app(data, seen):
+    """What a Flower user has already: it knows nothing of FewJoules but the mod."""
+    app = ClientApp(mods=[fewjoules_mod])
+    inputs, targets = (torch.from_numpy(array) for array in data)
+
+    @app.train()
+    def train(message, context):
+        net = network()
+        arrays = named_arrays(message.content["arrays"])
+        net.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+        config = message.content["config"]
+        seen.append((sorted(config), config["server-round"]))
+        optimiser = torch.optim.SGD(net.parameters(), lr=config["learning-rate"])
+        for _ in range(config["local-steps"]):
+            loss = cross_entropy(net(inputs), targets).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        told = MetricRecord({"train_loss": float(loss.detach()), "num-examples": len(targets)})
+        arrays = {name: tensor.numpy() for name, tensor in net.state_dict().items()}
+        return Message(RecordDict({"arrays": array_record(arrays), "metrics": told}), reply_to=message)
+
+    return app
+
+
+def test_the_mod_makes_an_ordinary_app_sparse(tmp_path):
+    """All data at each step, so that the app's own loop takes the very steps of the simulator."""
+    seen = []
+    options = TrainingOptions.of(**OPTIONS | {"batch_size": None})
+    grid = LocalGrid(nodes_of([ordinary_app(data, seen) for data in CLIENTS], tmp_path))
+    strategy = FewJoulesStrategy(options, clock=JumpingClock().clock())
+    initial = array_record({name: tensor.numpy() for name, tensor in network().state_dict().items()})
+    strategy.start(grid, initial)
+    expected = simulated(options)
+    state = strategy.loop.simulator.state
+    np.testing.assert_allclose(state.weights, expected.weights, atol=2e-6)
+    np.testing.assert_allclose(state.buffers, expected.buffers, atol=2e-6)
+    assert [number for _, number in seen] == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
+    rows = strategy.loop.ledger.rows()
+    assert rows["entries"].tolist()[:3] == [strategy.loop.simulator._kept[i] for i in range(3)]
