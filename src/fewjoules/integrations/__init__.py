@@ -1,0 +1,1 @@
+"""FewJoules inside other frameworks."""

@@ -1,0 +1,1 @@
+"""FewJoules on Flower."""
