@@ -62,6 +62,8 @@ class AppRun:
 
     def stop(self) -> None:
         """Stop the run on the SuperLink unless it has finished, and end ``flwr run``."""
-        if self.run_id is not None and not self.status().startswith("finished"):
-            self._flwr("stop", str(self.run_id))
-        self._process.terminate(GRACE_SECONDS)
+        try:
+            if self.run_id is not None and not self.status().startswith("finished"):
+                self._flwr("stop", str(self.run_id))
+        finally:
+            self._process.terminate(GRACE_SECONDS)

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import re
 import secrets
 import ssl
 import subprocess
@@ -30,8 +31,8 @@ RETRY_SECONDS = 2.0
 GRACE_SECONDS = 10.0
 PORT_TRIES = 5
 PORT_TAKEN = "address already in use"
-STILL_ONLINE = "Failed to activate SuperNode"
-NODE_ID = "SuperNode ID: "
+REFUSED = "Failed to activate SuperNode"
+NODE_LINE = re.compile(r"SuperNode ID: (\d+)\s")
 
 
 @dataclass
@@ -39,6 +40,7 @@ class _Node:
     config: Mapping[str, Value]
     folder: Path
     process: Process | None = None
+    node_id: int | None = None
 
     @property
     def key(self) -> Path:
@@ -154,7 +156,8 @@ class Loopback:
         """Start a node and wait until it is online.
 
         For up to a minute after a kill, the SuperLink believes that the node is online and refuses its key. With
-        ``retry_seconds`` (``HEARTBEAT_WINDOW_SECONDS`` is enough) the node is started again until it is accepted.
+        ``retry_seconds`` (``HEARTBEAT_WINDOW_SECONDS`` is enough) the node is started again until it is accepted. A node
+        that was never online is not: its key is not registered, which Flower refuses in the same words.
         """
         chosen = self._node(node)
         if chosen.process is not None and chosen.process.exit_code is None:
@@ -165,7 +168,8 @@ class Loopback:
             try:
                 return self._wait_for(chosen)
             except DeploymentError:
-                if STILL_ONLINE not in process.log_text() or time.monotonic() + RETRY_SECONDS > deadline:
+                refused_for_now = chosen.node_id is not None and REFUSED in process.log_text()
+                if not refused_for_now or time.monotonic() + RETRY_SECONDS > deadline:
                     raise
             time.sleep(RETRY_SECONDS)
 
@@ -181,11 +185,9 @@ class Loopback:
 
     def node_id(self, node: int) -> int:
         """Return the id that the SuperLink gave to the node when it was last started."""
-        process = self._node(node).process
-        found = process.log_text().split(NODE_ID) if process else []
-        if len(found) < 2:
+        if (found := self._node(node).node_id) is None:
             raise InvalidInputError(f"node {node} must have been online before it has an id")
-        return int(found[-1].split()[0])
+        return found
 
     def node_statuses(self) -> dict[int, str]:
         """Return what the SuperLink says of each node id: ``registered``, ``online`` or ``offline``."""
@@ -305,13 +307,15 @@ class Loopback:
         process = node.process
         assert process is not None
         try:
-            process.wait_until(lambda: NODE_ID in process.log_text(), "online", START_TIMEOUT_SECONDS)
+            process.wait_until(lambda: bool(NODE_LINE.search(process.log_text())), "online", START_TIMEOUT_SECONDS)
         except DeploymentError:
             process.kill()
             if tries == 1 or PORT_TAKEN not in process.log_text():
                 raise
             self._launch(node)
             self._wait_for(node, tries - 1)
+        else:
+            node.node_id = int(NODE_LINE.findall(process.log_text())[-1])
 
     def _start_flwr(self, *arguments: str) -> Process:
         return self._start_process("flwr", ["flwr", *arguments, commands.CONNECTION, "--format", "json"])
