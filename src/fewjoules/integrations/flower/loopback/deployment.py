@@ -156,19 +156,19 @@ class Loopback:
         """Start a node and wait until it is online.
 
         For up to a minute after a kill, the SuperLink believes that the node is online and refuses its key. With
-        ``retry_seconds`` (``HEARTBEAT_WINDOW_SECONDS`` is enough) the node is started again until it is accepted. A node
-        that was never online is not: its key is not registered, which Flower refuses in the same words.
+        ``retry_seconds`` (``HEARTBEAT_WINDOW_SECONDS`` is enough) the node is started again until it is accepted.
+        Flower refuses unregistered keys in the same words, so a node that was never online is started only once.
         """
         chosen = self._node(node)
         if chosen.process is not None and chosen.process.exit_code is None:
             raise InvalidInputError(f"node {node} must be ended before it is started again")
         deadline = time.monotonic() + retry_seconds
         while True:
-            process = self._launch(chosen)
+            self._launch(chosen)
             try:
                 return self._wait_for(chosen)
-            except DeploymentError:
-                refused_for_now = chosen.node_id is not None and REFUSED in process.log_text()
+            except DeploymentError as error:
+                refused_for_now = chosen.node_id is not None and REFUSED in str(error)
                 if not refused_for_now or time.monotonic() + RETRY_SECONDS > deadline:
                     raise
             time.sleep(RETRY_SECONDS)
@@ -295,13 +295,12 @@ class Loopback:
             return connection.getresponse().status == http.client.OK
         return False
 
-    def _launch(self, node: _Node) -> Process:
+    def _launch(self, node: _Node) -> None:
         key = node.key if self.secure else None
         command = commands.supernode_command(
             self.address, free_port(), node.config_file, key=key, certificate=self._certificate
         )
         node.process = self._start_process(node.folder.name, command)
-        return node.process
 
     def _wait_for(self, node: _Node, tries: int = PORT_TRIES) -> None:
         process = node.process
