@@ -16,7 +16,14 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fewjoules.errors import DeploymentError, InvalidInputError
-from fewjoules.integrations.flower.loopback import Loopback, commands, deployment, guardian
+from fewjoules.integrations.flower.loopback import (
+    HEARTBEAT_WINDOW_SECONDS,
+    Loopback,
+    commands,
+    guardian,
+    superlink,
+    supernode,
+)
 from fewjoules.integrations.flower.loopback.credentials import make_certificates, make_node_key
 from fewjoules.integrations.flower.loopback.guardian import end_marked, marked_processes
 from fewjoules.integrations.flower.loopback.ports import free_port
@@ -204,6 +211,15 @@ def test_only_nodes_that_exist_have_names(fleet, node):
         fleet.start_node(node)
 
 
+def test_nothing_runs_before_the_superlink(fleet, app):
+    with pytest.raises(InvalidInputError, match="must be started before flwr can be run on it"):
+        fleet.run(app, {})
+    with pytest.raises(InvalidInputError, match="must be started before it has an address"):
+        fleet.start_node(0)
+    with pytest.raises(InvalidInputError, match="node-0 must have been online before it has an id"):
+        fleet.node_id(0)
+
+
 def test_a_free_port_can_be_bound():
     with socket.socket() as server:
         server.bind(("127.0.0.1", free_port()))
@@ -220,6 +236,7 @@ def test_the_connection_file_trusts_the_authority_or_says_insecure(tmp_path):
 def test_flower_stays_off_the_network_and_in_its_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("FLWR_HOME", "/elsewhere")
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
+    monkeypatch.setenv("NO_PROXY", "example.org")
     environment = commands.process_environment({"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}, tmp_path)
     expected = {
         "FLWR_HOME": str(tmp_path),
@@ -227,6 +244,7 @@ def test_flower_stays_off_the_network_and_in_its_folder(tmp_path, monkeypatch):
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+        "NO_PROXY": "example.org,127.0.0.1",
     }
     assert expected.items() <= environment.items()
     assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
@@ -350,9 +368,9 @@ def test_a_killed_node_is_refused_at_first_and_comes_back_with_its_id(fleet, app
     fleet.start()
     before = fleet.node_id(0)
     fleet.kill_node(0)
-    with pytest.raises(DeploymentError, match=deployment.REFUSED):
+    with pytest.raises(DeploymentError, match=supernode.REFUSED):
         fleet.start_node(0)
-    fleet.start_node(0, retry_seconds=deployment.HEARTBEAT_WINDOW_SECONDS)
+    fleet.start_node(0, retry_seconds=HEARTBEAT_WINDOW_SECONDS)
     assert fleet.node_id(0) == before
     assert fleet.run(app, {"nodes": 2}).wait(LONG_SECONDS) == 0
 
@@ -429,7 +447,8 @@ def test_a_taken_port_is_left_for_another(fleet, monkeypatch):
         taken.listen()
         port = taken.getsockname()[1]
         ports = iter([port, free_port(), port, free_port(), free_port()])
-        monkeypatch.setattr(deployment, "free_port", lambda: next(ports))
+        for module in (superlink, supernode):
+            monkeypatch.setattr(module, "free_port", lambda: next(ports))
         fleet.start()
     assert fleet.address != f"127.0.0.1:{port}"
     assert set(fleet.node_statuses().values()) == {"online"}

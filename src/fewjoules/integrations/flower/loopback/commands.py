@@ -19,8 +19,6 @@ FLOWER_SETTINGS = {
     "PYTHONUNBUFFERED": "1",  # lines reach the log as they are written
     "PYTHONUTF8": "1",
     "COLUMNS": "200",  # the frames around errors are as wide
-    "NO_PROXY": HOST,
-    "no_proxy": HOST,
 }
 
 
@@ -30,6 +28,8 @@ def process_environment(extra: Mapping[str, str], home: Path) -> dict[str, str]:
     The programs of Flower start each other by name, so the folder of this Python comes first in PATH.
     """
     environment = {**os.environ, **FLOWER_SETTINGS, **extra, "FLWR_HOME": str(home)}
+    for name in ("NO_PROXY", "no_proxy"):
+        environment[name] = ",".join(filter(None, [environment.get(name), HOST]))
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     return environment
 
@@ -53,13 +53,11 @@ def superlink_command(folder: Path, port: int, *, secure: bool) -> list[str]:
     return [*command, "--enable-supernode-auth"]
 
 
-def supernode_command(
-    superlink: str, port: int, config: Path, *, key: Path | None, certificate: Path | None
-) -> list[str]:
-    """Return the command line of a SuperNode, which is insecure without a key and a certificate."""
+def supernode_command(superlink: str, port: int, config: Path, *, key: Path, certificate: Path | None) -> list[str]:
+    """Return the command line of a SuperNode, which without a certificate uses neither TLS nor its key."""
     command = ["flower-supernode", "--superlink", superlink, "--host", HOST, "--port", str(port)]
     command += ["--node-config", str(config)]
-    if key is None or certificate is None:
+    if certificate is None:
         return [*command, "--insecure"]
     return [*command, "--root-certificates", str(certificate), "--auth-supernode-private-key", str(key)]
 

@@ -4,6 +4,9 @@ import socket
 
 from fewjoules.integrations.flower.loopback.credentials import HOST
 
+PORT_TAKEN = "address already in use"  # in the log of a program of Flower
+PORT_TRIES = 5
+
 
 def free_port() -> int:
     """Return a port that is free now; another process may take it before it is used."""
