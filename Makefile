@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 
-.PHONY: help demo test test-gpu format bench docs fuzz soak clean
+.PHONY: help demo deploy-demo test test-deploy test-gpu format bench docs fuzz soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,9 @@ test: $(READY)  ## format check, lint, strict types, tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+test-deploy: $(READY)  ## the tests that start SuperLinks and SuperNodes, which make test leaves out
+	$(BIN)/python -m pytest -m deploy
 
 test-gpu: $(READY)  ## the tests that need a GPU, which make test leaves out
 	$(BIN)/python -m pytest -m gpu

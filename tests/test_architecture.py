@@ -23,6 +23,7 @@ ALLOWED = {
     "engine": {"codec", "ledger", *CORE},
     "scenario": {"engine", "datasets", *CORE},
     "runs": {"engine", "scenario", "datasets", "codec", "ledger", *CORE, "__init__"},
+    "integrations": set(),
     "reports": {"runs", "scenario", "ledger", *CORE},
     "cli": {"reports", "runs", "engine", "scenario", "ledger", *CORE, "__init__"},
     "__init__": {"scenario", "runs", "codec", *CORE},

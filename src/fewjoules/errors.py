@@ -4,7 +4,8 @@ FewJoulesError
 ├── InvalidInputError      an argument or a file that is refused (also a ValueError)
 ├── InfeasiblePlanError    no plan meets the constraints; the message names the tightest one
 ├── CorruptPayloadError    bytes that no encoder of ours can have written (also a ValueError)
-└── DivergedError          training met a loss that is not finite; the message names the round and the client
+├── DivergedError          training met a loss that is not finite; the message names the round and the client
+└── DeploymentError        a process of a deployment failed or was too slow; the message shows the end of its log
 """
 
 import math
@@ -34,6 +35,10 @@ class CorruptPayloadError(FewJoulesError, ValueError):
 
 class DivergedError(FewJoulesError):
     """Training met a loss or an update that is not finite; the message names the first round and client."""
+
+
+class DeploymentError(FewJoulesError):
+    """A process of a deployment failed or did not answer in time; the message shows the end of its log."""
 
 
 class FewJoulesWarning(UserWarning):
