@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fewjoules.errors import InvalidInputError
 from fewjoules.integrations.flower.handler import answered_here, handle
+from fewjoules.integrations.flower.worker import Worker
 
 if TYPE_CHECKING:
     from torch import nn
@@ -17,8 +19,34 @@ if TYPE_CHECKING:
 Data = Callable[[Context], tuple[Any, Any]]
 
 
-def client_app(model: "nn.Module | Callable[[], nn.Module]", data: Data, *, loss: "Loss | None" = None) -> ClientApp:
-    """Return an app that trains ``model`` on the inputs and targets that ``data(context)`` returns."""
+def client_app(
+    model: "str | nn.Module | Callable[[], nn.Module]", data: Data | None = None, *, loss: "Loss | None" = None
+) -> ClientApp:
+    """Return an app that trains ``model`` on the inputs and targets that ``data(context)`` returns.
+
+    Flower imports the app anew for each message. ``client_app("package.module:function")`` instead calls
+    ``function(node_config)``, which returns model, inputs, targets and, if it likes, a loss, once in a long-lived
+    worker process; the app itself then imports neither PyTorch nor the module.
+    """
+    if isinstance(model, str):
+        return _passing_on(model)
+    if data is None:
+        raise InvalidInputError("client_app needs data, a function that returns inputs and targets, got none")
+    return _training_here(model, data, loss)
+
+
+def _passing_on(target: str) -> ClientApp:
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        worker = Worker(target, context.node_config)
+        return handle(message, context, worker.round, worker.samples)
+
+    return app
+
+
+def _training_here(model: Any, data: Data, loss: "Loss | None") -> ClientApp:
     app = ClientApp()
 
     @app.train()
@@ -26,24 +54,13 @@ def client_app(model: "nn.Module | Callable[[], nn.Module]", data: Data, *, loss
         made: list[LocalTraining] = []
 
         def training() -> "LocalTraining":
+            from fewjoules.integrations.flower.local import local_training
+
             if not made:
-                made.append(_training(model, data(context), loss))
+                made.append(local_training(model, *data(context), loss))
             return made[0]
 
         respond = answered_here(context, lambda held, request: training()(held, request))
         return handle(message, context, respond, lambda: training().size)
 
     return app
-
-
-def _training(model: Any, data: tuple[Any, Any], loss: Any) -> "LocalTraining":
-    import torch
-    from torch import nn
-
-    from fewjoules.engine.models.loss import cross_entropy
-    from fewjoules.engine.simulator.federation import Samples
-    from fewjoules.integrations.flower.local import LocalTraining
-
-    inputs, targets = (torch.as_tensor(one) for one in data)
-    made = model if isinstance(model, nn.Module) else model()
-    return LocalTraining(made, Samples(inputs, targets), loss or cross_entropy)

@@ -1,5 +1,7 @@
 """Local steps of a node on its own data: those of the simulator, with the same batches and the same random draws."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -10,7 +12,7 @@ from fewjoules.engine.algorithm.round import ClientOrder, require_finite
 from fewjoules.engine.algorithm.sampling import draw_batches
 from fewjoules.engine.algorithm.state import ClientState
 from fewjoules.engine.algorithm.streams import stream_key
-from fewjoules.engine.models.loss import Loss
+from fewjoules.engine.models.loss import Loss, cross_entropy
 from fewjoules.engine.simulator.cpu.single import SingleModel
 from fewjoules.engine.simulator.federation import Batches, Samples
 from fewjoules.engine.simulator.local import Chunk, train_one
@@ -67,3 +69,9 @@ class LocalTraining:
 
 def _row(vector: object, device: torch.device) -> torch.Tensor | None:
     return None if vector is None else torch.from_numpy(np.asarray(vector)).to(device)[None].clone()
+
+
+def local_training(model: Any, inputs: Any, targets: Any, loss: Loss | None = None) -> LocalTraining:
+    """Return the training of a module, or of what a function returns, on inputs and targets."""
+    made = model if isinstance(model, nn.Module) else model()
+    return LocalTraining(made, Samples(torch.as_tensor(inputs), torch.as_tensor(targets)), loss or cross_entropy)
