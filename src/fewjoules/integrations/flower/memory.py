@@ -2,12 +2,15 @@
 
 The file holds the model that the node has, its residual and moments, and its last reply. It is replaced in one step
 after the round is computed and before the reply leaves the node. A kill at any moment therefore leaves either the state
-before the round or the state after it; in the second case the same request is answered with the same reply.
+before the round or the state after it; in the second case the same request is answered with the same reply. A lock
+keeps two messages that reach a node at the same time from computing the same round twice.
 """
 
+import contextlib
 import json
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from logging import getLogger
 from pathlib import Path
@@ -56,6 +59,17 @@ class NodeMemory:
                 )
         self.folder, self.client, self.run = folder, client, run
         self.path = folder / f"{client}@{run}{_SUFFIX}"
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process runs a round of this client, and keep others waiting."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self.folder / f".{self.client}.lock").open("w") as lock:
+            with contextlib.suppress(ImportError, OSError):  # systems and file systems without locks
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def load(self) -> Held | None:
         """Return what is held; None before the first round. A damaged file is set aside: it cannot be mended."""
