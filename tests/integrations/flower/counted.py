@@ -225,6 +225,16 @@ class CountedRun:
             shutil.rmtree(folder)
 
 
+def asks(message, client, number):
+    """Whether a message asks a client for a round."""
+    told = message.content["fewjoules"]
+    return told.get("model-round") == number - 1 and message.metadata.dst_node_id == 100 + client
+
+
+def weights_of(strategy):
+    return strategy.loop.simulator.state.weights.numpy()
+
+
 def start_weights():
     return np.arange(SIZE, dtype=np.float32)
 

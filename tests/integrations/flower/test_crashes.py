@@ -14,27 +14,10 @@ from fewjoules.integrations.flower.backend import RoundRules
 from fewjoules.integrations.flower.memory import Held, NodeMemory
 from fewjoules.ledger.parquet import read_table
 from fewjoules.ledger.schema import LEDGER, METRICS
-from tests.integrations.flower.counted import CLIENTS, NODE_STEPS, ROUNDS, CountedRun
+from tests.integrations.flower.counted import CLIENTS, NODE_STEPS, ROUNDS, asks, weights_of
 
 EVERYBODY = RoundRules(deadline_seconds=10.0, min_replies=CLIENTS)
 CALLS = range(1, ROUNDS + 1)
-
-
-@pytest.fixture(name="counted")
-def counted_runs(tmp_path, monkeypatch):
-    """Runs in folders of their own, one after the other."""
-    made = []
-
-    def counted(**given):
-        monkeypatch.undo()
-        made.append(CountedRun(tmp_path / str(len(made)), monkeypatch, **given))
-        return made[-1]
-
-    return counted
-
-
-def weights_of(strategy):
-    return strategy.loop.simulator.state.weights.numpy()
 
 
 @pytest.mark.parametrize("step", NODE_STEPS)
@@ -63,16 +46,11 @@ def test_a_node_that_is_killed_and_asked_again_ends_as_if_undisturbed(counted, s
 def test_a_lost_reply_is_taken_back(counted, number):
     for client in range(CLIENTS):
         run = counted()
-        run.grid.lost = lambda message, _reply, lost=client: is_round(message, number, lost)
+        run.grid.lost = lambda message, _reply, lost=client: asks(message, lost, number)
         strategy = run.run(folder=None)
         assert client not in run.accepted[number]
         assert run.trainings.count((client, number)) == 1
         run.require_conserved(strategy)
-
-
-def is_round(message, number, client):
-    told = message.content["fewjoules"]
-    return told.get("model-round") == number - 1 and message.metadata.dst_node_id == 100 + client
 
 
 @pytest.mark.parametrize("number", CALLS)
@@ -80,9 +58,7 @@ def test_a_lost_reply_is_sent_again_without_training(counted, number):
     expected = weights_of(counted().run(folder=None))
     run = counted(rules=EVERYBODY)
     lost = set(range(CLIENTS)) - {number % CLIENTS}
-    run.grid.lost = lambda message, _reply: any(
-        is_round(message, number, one) and not lost.discard(one) for one in [*lost]
-    )
+    run.grid.lost = lambda message, _reply: any(asks(message, one, number) and not lost.discard(one) for one in [*lost])
     strategy = run.run(folder=None)
     assert not lost
     assert sorted(run.trainings) == [(client, each) for client in range(CLIENTS) for each in CALLS]
@@ -125,7 +101,7 @@ def test_whatever_is_killed_and_lost_nothing_is_lost_or_doubled(counted, nodes, 
     run = counted(killed_nodes=nodes, killed_server=servers, rules=rules)
     losing = set(lost)
     run.grid.lost = lambda message, _reply: any(
-        is_round(message, number, client) and not losing.discard((client, number)) for client, number in [*losing]
+        asks(message, client, number) and not losing.discard((client, number)) for client, number in [*losing]
     )
     run.require_conserved(run.run())
 

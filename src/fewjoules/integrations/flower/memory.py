@@ -8,7 +8,6 @@ keeps two messages that reach a node at the same time from computing the same ro
 
 import contextlib
 import json
-import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -23,8 +22,8 @@ from safetensors.numpy import save
 from fewjoules.arrays import Floats
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.state import ClientState, LastUpload
-from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
+from fewjoules.integrations.flower.identity import require_name
 from fewjoules.integrations.flower.messages import Reply, reply_from_frame, to_frame
 
 MEMORY_VERSION = 1
@@ -52,12 +51,7 @@ class NodeMemory:
 
     def __init__(self, folder: Path, client: str, run: str) -> None:
         """Look for the memory in ``folder``; names are checked, since they become part of the file's name."""
-        for what, name in (("a client-id", client), ("a run", run)):
-            if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", name):
-                raise InvalidInputError(
-                    f"{what} must have 1 to 64 letters, digits, dots, hyphens or underscores, got {name[:80]!r}"
-                )
-        self.folder, self.client, self.run = folder, client, run
+        self.folder, self.client, self.run = folder, require_name("a client-id", client), require_name("a run", run)
         self.path = folder / f"{client}@{run}{_SUFFIX}"
 
     @contextlib.contextmanager

@@ -8,9 +8,9 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fewjoules.errors import FewJoulesError, InvalidInputError
-from fewjoules.integrations.flower.identity import COSTS, Introduction
+from fewjoules.integrations.flower.identity import COSTS, Introduction, require_cost, require_name
 from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
-from fewjoules.integrations.flower.records import INTRODUCE, OURS
+from fewjoules.integrations.flower.records import INTRODUCE, OURS, error_text
 
 INTRODUCTION_SECONDS = 60.0
 _log = getLogger("flwr.fewjoules")
@@ -18,7 +18,11 @@ _log = getLogger("flwr.fewjoules")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A client and the node that speaks for it; ``key`` is the node's public key, empty without authentication."""
+    """A client and the node that speaks for it.
+
+    ``key`` is the public key of a node that was registered with a name. It is empty for other nodes: where Flower does
+    not authenticate nodes, they take another key at every start.
+    """
 
     told: Introduction
     node: int
@@ -32,7 +36,8 @@ class Roster:
         """``keys`` are those by which clients were known before a restart of the server."""
         self.members: dict[str, Member] = {}
         self.keys = dict(keys or {})
-        self._refused: set[int] = set()
+        self._refused: set[int] = set()  # nodes that are not asked again while they are online
+        self._warned: set[str] = set()
         self._clock = clock
 
     def gather(self, grid: Grid, count: int, wait_seconds: float) -> None:
@@ -53,14 +58,12 @@ class Roster:
         """Forget nodes that went away and ask new ones who they are."""
         online = {node.node_id: node for node in grid.get_nodes()}
         self.members = {name: one for name, one in self.members.items() if one.node in online}
+        self._refused &= online.keys()
         known = {one.node for one in self.members.values()} | self._refused
         new = [node for node in online if node not in known]
         for node, told in _introductions(grid, new, self._clock).items():
-            try:
-                self._admit(Member(told, node, bytes(online[node].public_key)), online[node].name)
-            except InvalidInputError as error:
-                self._refused.add(node)
-                _log.warning("node %s is refused: %s", node, error)
+            name = online[node].name
+            self._admit(Member(told, node, bytes(online[node].public_key) if name else b""), name)
 
     def node_of(self, client: str) -> int | None:
         """Return the node that is online for a client; None if there is none."""
@@ -68,15 +71,28 @@ class Roster:
         return None if member is None else member.node
 
     def _admit(self, member: Member, registered: str) -> None:
-        client = member.told.client
+        """Take a node as the one that speaks for its client, or refuse it."""
+        client, other = member.told.client, self.members.get(member.told.client)
         if registered and registered != client:
-            raise InvalidInputError(f"it is registered as {registered!r} and claims to be client {client!r}")
-        if client in self.members:
-            raise InvalidInputError(f"client {client!r} is online already, as node {self.members[client].node}")
-        if self.keys.get(client, member.key) != member.key:
-            raise InvalidInputError(f"client {client!r} is known by another key")
-        self.keys[client] = member.key
-        self.members[client] = member
+            self._refuse(member, f"it is registered as {registered!r} and claims to be client {client!r}")
+        elif self.keys.get(client, b"") not in (b"", member.key):
+            self._refuse(member, f"client {client!r} is known by another key")
+        elif other is not None:  # it may be the same device, started again before Flower has missed the old node
+            self._warn(
+                f"node {member.node} is refused for now: client {client!r} is online already, as node {other.node}"
+            )
+        else:
+            self.keys[client] = member.key
+            self.members[client] = member
+
+    def _refuse(self, member: Member, reason: str) -> None:
+        self._refused.add(member.node)
+        self._warn(f"node {member.node} is refused: {reason}")
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning("%s", text)
 
 
 def _introductions(grid: Grid, nodes: list[int], clock: Clock) -> dict[int, Introduction]:
@@ -88,19 +104,19 @@ def _introductions(grid: Grid, nodes: list[int], clock: Clock) -> dict[int, Intr
     for place, reply in send(grid, messages, INTRODUCTION_SECONDS, clock=clock).items():
         try:
             found[nodes[place]] = _introduction_of(reply)
-        except (InvalidInputError, KeyError, TypeError, ValueError) as error:
+        except InvalidInputError as error:
             _log.warning("node %s did not introduce itself: %s", nodes[place], error)
     return found
 
 
 def _introduction_of(reply: Message) -> Introduction:
     if reply.has_error():
-        raise InvalidInputError(f"Flower's error {reply.error.code}: {reply.error.reason}")
-    told = reply.content.config_records[OURS]
-    costs = {name: float(told[name]) for name in COSTS if name in told}  # type: ignore[arg-type]
-    if any(not cost >= 0.0 for cost in costs.values()):
-        raise InvalidInputError(f"its costs must be numbers >= 0, got {costs}")
-    samples = told["samples"]
+        raise InvalidInputError(error_text(reply))
+    told = reply.content.config_records.get(OURS)
+    if told is None or not isinstance(told.get("client-id"), str):
+        raise InvalidInputError("its reply has no client-id")
+    costs = {name: require_cost(name, told[name]) for name in COSTS if name in told}
+    samples = told.get("samples")
     if isinstance(samples, bool) or not isinstance(samples, int) or not 0 <= samples < 2**31:
         raise InvalidInputError(f"its samples must be 0 to 2^31 - 1, got {samples!r}")
-    return Introduction(str(told["client-id"])[:64], samples, costs)
+    return Introduction(require_name("a client-id", str(told["client-id"])), samples, costs)
