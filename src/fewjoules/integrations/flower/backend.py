@@ -54,6 +54,8 @@ class _Accepted:
 class FlowerBackend:
     """Runs rounds on the nodes of a grid; what clients keep stays on their nodes."""
 
+    sends_changes = True
+
     def __init__(
         self,
         grid: Grid,
@@ -250,8 +252,9 @@ class _Downlink:
         return request, self._records[whole]
 
     def _form(self, whole: bool) -> bool:
-        """Whether to send the whole model: if it is needed, or no larger than its last change."""
-        return whole or len(self._payload(True)) <= len(self._payload(False))
+        """Whether to send the whole model: if it is needed, or its last change is unknown or no smaller."""
+        changed = self._state.broadcast.numel() > 0
+        return whole or not changed or len(self._payload(True)) <= len(self._payload(False))
 
     def _payload(self, whole: bool) -> bytes:
         if whole not in self._weights:
