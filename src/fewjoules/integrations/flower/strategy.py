@@ -36,7 +36,7 @@ from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
-from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN
+from fewjoules.runs.files import CHECKPOINT, LEDGER_TABLE, METRICS_TABLE, PLAN
 from fewjoules.runs.interval import CheckpointInterval
 from fewjoules.runs.lock import locked
 from fewjoules.runs.saver import Checkpoints, require_every_round
@@ -155,6 +155,14 @@ class FewJoulesStrategy(Strategy):
     def _deployed(self, grid: Grid) -> tuple[Deployment, Roster]:
         """Wait for the clients; those of a run that was begun before keep their numbers."""
         begun = None if self.folder is None else Deployment.load(self.folder)
+        if begun is not None and len(begun.clients) != self.clients:
+            raise InvalidInputError(
+                f"{self.folder}: the run was begun with {len(begun.clients)} clients, got {self.clients}"
+            )
+        if begun is None and self.folder is not None and (self.folder / CHECKPOINT).exists():
+            raise InvalidInputError(
+                f"{self.folder}: must be empty or the folder of a deployment, got that of another run"
+            )
         known = {} if begun is None else {name: bytes.fromhex(key) for name, key in begun.keys.items()}
         roster = Roster(known, self.clock)
         if begun is not None:
@@ -176,8 +184,6 @@ class FewJoulesStrategy(Strategy):
             self.plan = planned(scenario, self.scheme)
             options, fleet = planned_options(scenario, self.plan, model.weights.size), scenario.fleet
             _log_plan(self.plan, deployment.names)
-            if self.folder is not None:
-                self.plan.save(self.folder / PLAN)
         assert options is not None
         return options if num_rounds is None else replace(options, rounds=num_rounds), fleet
 
@@ -185,6 +191,8 @@ class FewJoulesStrategy(Strategy):
         self, coordinator: Coordinator, deployment: Deployment, model: FlatModel, evaluate_fn: EvaluateFn | None
     ) -> Result:
         loop, saver = self._opened(coordinator, deployment)
+        if self.plan is not None and self.folder is not None:
+            self.plan.save(self.folder / PLAN)
         self.loop, result = loop, Result()
         loop.saver = saver
 
