@@ -75,7 +75,7 @@ class CountedRun:
 
     def strategy(self, **given):
         arguments = {"folder": self.server_folder, "rules": self.rules, "clock": JumpingClock().clock()}
-        options = given.pop("options", None) or self.options()
+        options = given.pop("options") if "options" in given else self.options()
         return FewJoulesStrategy(options, **arguments | given)
 
     def run(self, **given):

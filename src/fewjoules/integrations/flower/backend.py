@@ -17,7 +17,7 @@ from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult
 from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import broadcast_update, mean_buffers, mean_update
 from fewjoules.engine.algorithm.state import ClientState, ServerState
-from fewjoules.errors import FewJoulesError, InvalidInputError
+from fewjoules.errors import FewJoulesError, InvalidInputError, require_integer, require_number
 from fewjoules.integrations.flower.arrays import Layout
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 from fewjoules.integrations.flower.node import dense_payload
@@ -39,6 +39,12 @@ class RoundRules:
     deadline_seconds: float = 600.0
     min_replies: int = 1
     attempts: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse rules by which no round could end."""
+        require_number("deadline_seconds", self.deadline_seconds, low=0.0, above=True)
+        require_integer("min_replies", self.min_replies, low=0, high=2**31 - 1)
+        require_integer("attempts", self.attempts, low=1, high=2**31 - 1)
 
 
 USUAL_RULES, USUAL_SCREENING = RoundRules(), Screening()
