@@ -61,7 +61,7 @@ class Roster:
         self._refused &= online.keys()
         known = {one.node for one in self.members.values()} | self._refused
         new = [node for node in online if node not in known]
-        for node, told in _introductions(grid, new, self._clock).items():
+        for node, told in self._introductions(grid, new).items():
             name = online[node].name
             self._admit(Member(told, node, bytes(online[node].public_key) if name else b""), name)
 
@@ -85,6 +85,17 @@ class Roster:
             self.keys[client] = member.key
             self.members[client] = member
 
+    def _introductions(self, grid: Grid, nodes: list[int]) -> dict[int, Introduction]:
+        ask = RecordDict({OURS: ConfigRecord({"ask": INTRODUCE})})
+        messages = [Message(ask, dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
+        found = {}
+        for place, reply in send(grid, messages, INTRODUCTION_SECONDS, clock=self._clock).items():
+            try:
+                found[nodes[place]] = _introduction_of(reply)
+            except InvalidInputError as error:
+                self._warn(f"node {nodes[place]} did not introduce itself: {error}")
+        return found
+
     def _refuse(self, member: Member, reason: str) -> None:
         self._refused.add(member.node)
         self._warn(f"node {member.node} is refused: {reason}")
@@ -93,20 +104,6 @@ class Roster:
         if text not in self._warned:
             self._warned.add(text)
             _log.warning("%s", text)
-
-
-def _introductions(grid: Grid, nodes: list[int], clock: Clock) -> dict[int, Introduction]:
-    ask = RecordDict({OURS: ConfigRecord({"ask": INTRODUCE})})
-    messages = [Message(ask, dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
-    if not messages:
-        return {}
-    found = {}
-    for place, reply in send(grid, messages, INTRODUCTION_SECONDS, clock=clock).items():
-        try:
-            found[nodes[place]] = _introduction_of(reply)
-        except InvalidInputError as error:
-            _log.warning("node %s did not introduce itself: %s", nodes[place], error)
-    return found
 
 
 def _introduction_of(reply: Message) -> Introduction:
