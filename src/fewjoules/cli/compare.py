@@ -182,7 +182,8 @@ def _require_same_plan(folder: Path, plan: Plan) -> None:
         return
     file = folder / PLAN
     stored = Plan.load(file)
-    if stored.local_steps != plan.local_steps or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
+    same = stored.local_steps == plan.local_steps and stored.sparsity.size == plan.sparsity.size
+    if not same or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
         raise InvalidInputError(
             f"{file}: must be the plan of this version, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "
             f"the first device, got {stored.local_steps} and {stored.sparsity[0]:.6g}; compare in a new folder"
