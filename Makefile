@@ -60,3 +60,6 @@ soak: $(READY)  ## kill, damage and starve runs for hours: a thousand kills, eve
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+deploy-demo: $(READY)  ## a SuperLink and three SuperNodes on this machine train the digits model by a plan
+	$(BIN)/python examples/flower/demo.py

@@ -59,6 +59,8 @@ def _write(stream: BinaryIO, tensor: SavedTensor) -> int:
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
+    if not tensor.numel():  # an empty tensor may have any stride
+        return memoryview(b"")
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
