@@ -71,7 +71,7 @@ def watch(run, console: Console) -> None:
 
 
 def cells(text: str) -> list[str]:
-    """Return the cells of a line such as 'round 1: train loss 2.1, accuracy 35 %, 3 kB of uploads so far, 2 J so far'."""
+    """Return the cells of 'round 1: train loss 2.1, accuracy 35 %, 3 kB of uploads so far, 2 J so far'."""
     number, rest = text.removeprefix("round ").split(": ", 1)
     parts = [part.strip() for part in rest.split(", ")]
     found = {word: next((part for part in parts if word in part), "") for word in ("loss", "accuracy", "kB", " J")}
