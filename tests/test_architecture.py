@@ -23,7 +23,6 @@ ALLOWED = {
     "engine": {"codec", "ledger", *CORE},
     "scenario": {"engine", "datasets", *CORE},
     "runs": {"engine", "scenario", "datasets", "codec", "ledger", *CORE, "__init__"},
-    "integrations": set(),
     "integrations": {"runs", "engine", "scenario", "codec", "ledger", *CORE, "__init__"},
     "flower": {"integrations"},
     "reports": {"runs", "scenario", "ledger", *CORE},

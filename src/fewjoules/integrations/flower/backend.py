@@ -246,7 +246,8 @@ def _uploads(plan: RoundPlan, accepted: dict[int, _Accepted]) -> Uploads:
         entries[row] = one.update.count
         sizes[row] = len(one.reply.update) + len(one.reply.buffers)
         losses[:, row], correct[:, row] = one.reply.losses, one.reply.correct
-    return Uploads(entries, sizes, sizes > 0, losses, correct)
+    told = np.array([row in accepted for row in range(everyone)])
+    return Uploads(entries, sizes, told, losses, correct, told)
 
 
 def _nothing() -> None:

@@ -13,6 +13,7 @@ from fewjoules.codec.frame import decode, encode
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.client import LocalSteps, client_round, new_client
 from fewjoules.engine.algorithm.round import ClientOrder
+from fewjoules.errors import FewJoulesError
 from fewjoules.integrations.flower.memory import Held, NodeMemory
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 
@@ -23,13 +24,20 @@ Trainer = Callable[[Held, Request], LocalSteps]
 def answer(request: Request, memory: NodeMemory, trainer: Trainer) -> Reply:
     """Run the round that a request asks for; ``trainer`` makes the local steps from the model that the node has.
 
-    A request that was answered before gets the same reply again, without training.
+    A request that was answered before gets the same reply again, without training. One for an earlier round is refused:
+    to take the last upload back, which the server may have accepted, would count it twice.
     """
     held = memory.load()
-    if held is not None and held.reply is not None and held.digest == request.digest:
-        return held.reply
-    model = _taken_up(request, held)
     order = ClientOrder.from_dict(request.order)
+    last = None if held is None else held.reply
+    if held is not None and last is not None and held.digest == request.digest:
+        return last
+    if last is not None and last.round > order.round:
+        raise FewJoulesError(
+            f"round {order.round} was asked for after round {last.round}: a late message, or a server that forgot "
+            "rounds which its nodes remember"
+        )
+    model = _taken_up(request, held)
     if model is None:
         return Reply(request.run, memory.client, order.round, needs_model=True)
     state = model.state or new_client(order, model.weights.size)

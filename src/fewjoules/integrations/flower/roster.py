@@ -13,6 +13,7 @@ from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
 from fewjoules.integrations.flower.records import INTRODUCE, OURS
 
 INTRODUCTION_SECONDS = 60.0
+ASK_AGAIN_SECONDS = 60.0  # a node that did not introduce itself is asked again after so long
 _log = getLogger("flwr.fewjoules")
 
 
@@ -33,6 +34,8 @@ class Roster:
         self.members: dict[str, Member] = {}
         self.keys = dict(keys or {})
         self._refused: set[int] = set()
+        self._waiting: dict[int, Member] = {}  # for a client that another node still seems to be online for
+        self._silent_until: dict[int, float] = {}
         self._clock = clock
 
     def gather(self, grid: Grid, count: int, wait_seconds: float) -> None:
@@ -53,11 +56,18 @@ class Roster:
         """Forget nodes that went away and ask new ones who they are."""
         online = {node.node_id: node for node in grid.get_nodes()}
         self.members = {name: one for name, one in self.members.items() if one.node in online}
-        known = {one.node for one in self.members.values()} | self._refused
-        new = [node for node in online if node not in known]
-        for node, told in _introductions(grid, new, self._clock).items():
+        self._waiting = {node: one for node, one in self._waiting.items() if node in online}
+        for node, member in list(self._waiting.items()):
+            if member.told.client not in self.members:
+                self.members[member.told.client] = self._waiting.pop(node)
+        new = [node for node in online if not self._is_known(node)]
+        told = _introductions(grid, new, self._clock)
+        for node in new:
+            if node not in told:
+                self._silent_until[node] = self._clock.now() + ASK_AGAIN_SECONDS
+                continue
             try:
-                self._admit(Member(told, node, bytes(online[node].public_key)), online[node].name)
+                self._admit(Member(told[node], node, bytes(online[node].public_key)), online[node].name)
             except InvalidInputError as error:
                 self._refused.add(node)
                 _log.warning("node %s is refused: %s", node, error)
@@ -67,14 +77,22 @@ class Roster:
         member = self.members.get(client)
         return None if member is None else member.node
 
+    def _is_known(self, node: int) -> bool:
+        members = {one.node for one in self.members.values()}
+        silent = self._clock.now() < self._silent_until.get(node, float("-inf"))
+        return silent or node in members or node in self._refused or node in self._waiting
+
     def _admit(self, member: Member, registered: str) -> None:
+        """Take a node in; one that comes for a client who seems to be online waits until the other node is gone."""
         client = member.told.client
         if registered and registered != client:
             raise InvalidInputError(f"it is registered as {registered!r} and claims to be client {client!r}")
-        if client in self.members:
-            raise InvalidInputError(f"client {client!r} is online already, as node {self.members[client].node}")
         if self.keys.get(client, member.key) != member.key:
             raise InvalidInputError(f"client {client!r} is known by another key")
+        if client in self.members:
+            self._waiting[member.node] = member
+            _log.warning("node %s waits: client %s is online as node %s", member.node, client, self.node_of(client))
+            return
         self.keys[client] = member.key
         self.members[client] = member
 
