@@ -8,9 +8,10 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fewjoules.errors import FewJoulesError, InvalidInputError
-from fewjoules.integrations.flower.identity import COSTS, Introduction
+from fewjoules.integrations.flower.identity import Introduction
 from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
 from fewjoules.integrations.flower.records import INTRODUCE, OURS
+from fewjoules.physics.fleet import COSTS
 
 INTRODUCTION_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 60.0  # a node that did not introduce itself is asked again after so long
