@@ -133,7 +133,7 @@ def test_an_order_for_an_earlier_round_changes_nothing(tmp_path):
     late = next(message for message in grid.sent if "model" in message.content)
     (number,) = grid.push_messages([late])
     (reply,) = grid.pull_messages([number])
-    assert "round 1 was asked for after round 4" in reply.error.reason
+    assert "round 4 was answered already, got an order for round 1" in reply.error.reason
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.memory")} == files
 
 

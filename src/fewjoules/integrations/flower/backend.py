@@ -22,7 +22,7 @@ from fewjoules.integrations.flower.arrays import Layout
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 from fewjoules.integrations.flower.node import dense_payload
 from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
-from fewjoules.integrations.flower.records import model_record, reply_of, request_record
+from fewjoules.integrations.flower.records import error_text, model_record, reply_of, request_record
 from fewjoules.integrations.flower.roster import Roster
 from fewjoules.integrations.flower.screening import Screening
 
@@ -122,7 +122,7 @@ class FlowerBackend:
         meanwhile: Callable[[], None],
     ) -> dict[int, _Accepted]:
         """Send orders to the participants in ``rows`` that are online, and return the uploads that were accepted."""
-        self.roster.refresh(self.grid)
+        self._wait_for_nodes(plan, rows)
         whole = {row: not state.holds_last(plan.participants[row : row + 1])[0] for row in rows}
         end = self._clock.now() + self.rules.deadline_seconds
         accepted: dict[int, _Accepted] = {}
@@ -132,28 +132,50 @@ class FlowerBackend:
             for row in asked:
                 sent_bytes[row] += downlink.payload_bytes(whole[row])
             left = end - self._clock.now()
-            replies = send(self.grid, messages, left, meanwhile=meanwhile, clock=self._clock) if messages else {}
+            replies = send(self.grid, messages, left, meanwhile=meanwhile, clock=self._clock)
             meanwhile = _nothing
             rows = []
             for place, reply in replies.items():
-                if self._take(state, plan, asked[place], reply, accepted):
+                row = asked[place]
+                if self._take(state, plan, row, reply, accepted, has_model=whole[row]):
                     continue
-                rows.append(asked[place])
-                whole[asked[place]] = True
+                rows.append(row)
+                whole[row] = True
             if not rows:
                 break
         return accepted
 
+    def _wait_for_nodes(self, plan: RoundPlan, rows: list[int]) -> None:
+        """Wait, at most as long as for replies, until enough of the participants in ``rows`` are online."""
+        needed = self.rules.min_replies - (plan.participants.size - len(rows))
+        end = self._clock.now() + self.rules.deadline_seconds
+        self.roster.refresh(self.grid)
+        while sum(self._node(plan, row) is not None for row in rows) < min(needed, len(rows)):
+            left = end - self._clock.now()
+            if left <= 0.0:
+                return
+            self._clock.sleep(min(1.0, left))
+            self.roster.refresh(self.grid)
+
     def _take(
-        self, state: ServerState, plan: RoundPlan, row: int, reply: Message, accepted: dict[int, _Accepted]
+        self,
+        state: ServerState,
+        plan: RoundPlan,
+        row: int,
+        reply: Message,
+        accepted: dict[int, _Accepted],
+        *,
+        has_model: bool,
     ) -> bool:
-        """Accept a reply or refuse it with a warning; False if the node needs the whole model."""
+        """Accept a reply or refuse it with a warning; False if the node needs the whole model and did not have it."""
         client = self._client(plan, row)
         try:
             if reply.has_error():
-                raise InvalidInputError(f"Flower's error {reply.error.code}: {reply.error.reason}")
+                raise InvalidInputError(error_text(reply))
             told = reply_of(reply)
             if told.needs_model and told.client == client and told.run == self.run_id:
+                if has_model:
+                    raise InvalidInputError("it asks for the model that it was sent")
                 return False
             update = self.screening.update(told, plan.order(row), self.run_id, client, state.weights.numel())
             accepted[row] = _Accepted(update, self.screening.buffers(told, state.buffers.numel()), told)
