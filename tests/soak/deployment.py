@@ -24,15 +24,21 @@ from tests.integrations.flower.deployed import CLIENT, SERVER, WORKER, Deployed,
 
 NODES = 3
 ROUNDS = 12  # of each run
-RULES = {"deadline_seconds": 45.0, "min_replies": 1, "attempts": 8}
-FAULTS = {"worker": 0.3, "client process": 0.3, "node": 0.15, "stopped node": 0.1, "ServerApp": 0.1, "SuperLink": 0.05}
+RULES = {"deadline_seconds": 30.0, "min_replies": 1, "attempts": 8}
+FAULTS = {
+    "worker": 0.32,
+    "client process": 0.32,
+    "node": 0.15,
+    "stopped node": 0.1,
+    "ServerApp": 0.07,
+    "SuperLink": 0.04,
+}
 FAULT_SECONDS = (1.0, 12.0)  # between two faults
-STOP_SECONDS = (5.0, 60.0)  # how long a node stands still
+STOP_SECONDS = (5.0, 75.0)  # how long a node stands still
 FIND_SECONDS = 10.0  # how long to look for a process that comes and goes
 RUN_SECONDS = 1800.0
 RESTART_SECONDS = 400.0
-ROUND_LINE = re.compile(r"\bround (\d+): train loss")
-REFUSED = re.compile(r"the reply of client (\S+) is refused: (.*)")
+REFUSED = re.compile(r"the reply of client \S+ is refused: (.*)")
 
 
 class Soak:
@@ -71,8 +77,7 @@ class Soak:
                 self.fault(run)
                 next_fault = time.monotonic() + self.rng.uniform(*FAULT_SECONDS)
             time.sleep(0.2)
-        for log in logs:
-            self.refusals.update(f"{text[:70]}" for _, text in REFUSED.findall(log))
+        self.refusals.update(text[:70] for log in logs for text in REFUSED.findall(log))
         self.check(folder, seed)
 
     def begin(self, folder: Path, seed: int):
@@ -215,7 +220,7 @@ def soak(minutes: float, seed: int, place: Path) -> int:
     for what, count in sorted(one.counts.items()):
         print(f"{what:44} {count:6}")
     for what, count in one.refusals.most_common():
-        print(f"refused: {what:35} {count:6}")
+        print(f"refused: {what:70} {count:6}")
     print(f"{'wrong':44} {len(one.wrong):6}")
     print(f"{time.monotonic() - began:.0f} seconds, seed {seed}")
     return len(one.wrong)
