@@ -163,13 +163,13 @@ def _totals(told: Mapping[str, Any]) -> Totals:
 
 def _tensors(simulator: Coordinator) -> dict[str, SavedTensor]:
     state = simulator.state
-    charged = simulator.options.downlink == "charged"
+    needed = simulator.options.downlink == "charged" or simulator.backend.sends_changes
     server = {
         "weights": state.weights,
         "buffers": state.buffers,
         "accepted": torch.from_numpy(state.accepted),
         "synced": torch.from_numpy(state.synced),
-        "broadcast": state.broadcast if charged else state.broadcast[:0],
+        "broadcast": state.broadcast if needed else state.broadcast[:0],
         **{_OUTER + name: tensor for name, tensor in state.outer.items()},
     }
     server |= {_FIXED + name: tensor for name, tensor in simulator.parts.fixed.items()}

@@ -179,6 +179,14 @@ def test_limits_that_make_no_sense_are_refused(given):
         Screening(**given)
 
 
+@pytest.mark.parametrize(
+    "given", [{"deadline_seconds": 0.0}, {"deadline_seconds": np.inf}, {"attempts": 0}, {"min_replies": -1}]
+)
+def test_rules_by_which_no_round_could_end_are_refused(given):
+    with pytest.raises(InvalidInputError, match=rf"{next(iter(given))} must be .*, got "):
+        RoundRules(**given)
+
+
 values = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     st.floats(),
