@@ -55,7 +55,7 @@ class Loopback:
         folders = _write_files(self.folder, node_configs, secure=secure)
         self._launcher = Launcher(self.folder, environment or {})
         self._superlink = SuperLink(self.folder / superlink.ROLE, self._launcher, secure=secure)
-        addresses = superlink_addresses or [None] * len(folders)
+        addresses: Sequence[str | None] = superlink_addresses or [None] * len(folders)
         self._nodes = [
             SuperNode(each, self._superlink, self._launcher, via=via)
             for each, via in zip(folders, addresses, strict=True)
