@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Message, MessageType
+from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fewjoules.arrays import Flags, Floats
@@ -22,7 +22,7 @@ from fewjoules.integrations.flower.arrays import Layout
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 from fewjoules.integrations.flower.node import dense_payload
 from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
-from fewjoules.integrations.flower.records import error_text, model_record, reply_of, request_record
+from fewjoules.integrations.flower.records import PayloadRecord, error_text, model_record, reply_of, request_record
 from fewjoules.integrations.flower.roster import Roster
 from fewjoules.integrations.flower.screening import Screening
 
@@ -234,13 +234,15 @@ class _Downlink:
         self._state, self._layout = state, layout
         self._buffers = dense_payload(state.buffers.numpy())
         self._weights: dict[bool, bytes] = {}
-        self._records: dict[bool, ArrayRecord] = {}
+        self._records: dict[bool, PayloadRecord] = {}
 
     def payload_bytes(self, whole: bool) -> int:
         """Bytes of the payloads that a node receives."""
         return len(self._payload(self._form(whole))) + len(self._buffers)
 
-    def request(self, run: str, order: ClientOrder, whole: bool, config: dict[str, Any]) -> tuple[Request, ArrayRecord]:
+    def request(
+        self, run: str, order: ClientOrder, whole: bool, config: dict[str, Any]
+    ) -> tuple[Request, PayloadRecord]:
         """Return the request for a node and its record of the model."""
         whole = self._form(whole)
         weights = self._payload(whole)
