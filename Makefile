@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 
-.PHONY: help demo deploy-demo test test-deploy test-gpu format bench docs fuzz soak clean
+.PHONY: help demo deploy-demo test test-deploy test-gpu format bench docs fuzz soak soak-deploy clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,5 +58,11 @@ soak: $(READY)  ## kill, damage and starve runs for hours: a thousand kills, eve
 	nice -n 19 $(BIN)/python -m tests.soak.damage --minutes $(MINUTES)
 	PYTHONPATH=.:reproduction/tests nice -n 19 $(BIN)/python reproduction/tests/soak_records.py --minutes $(MINUTES)
 
+soak-deploy: $(READY)  ## kill nodes, workers and the server of a Flower deployment for MINUTES
+	nice -n 10 $(BIN)/python -m tests.soak.deployment --minutes $(MINUTES)
+
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+deploy-demo: $(READY)  ## a SuperLink and three SuperNodes on this machine train the digits model by a plan
+	$(BIN)/python examples/flower/demo.py

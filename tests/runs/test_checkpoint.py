@@ -328,6 +328,12 @@ def test_a_checkpoint_that_lacks_a_key_is_refused(key, saved):
     assert_refused(saved, key)
 
 
+@pytest.mark.parametrize("value", [[], "", {}, ["0x0p+0"], ["0x0p+0"] * 3, 0.5, [0.5, 0.5]], ids=str)
+def test_a_last_test_of_other_than_two_numbers_is_refused(value, saved):
+    rewrite(saved, header_of(saved) | {"last_test": value})
+    assert_refused(saved, "header")
+
+
 @pytest.mark.parametrize("header", [[], 3, None, "text"])
 def test_a_header_that_is_no_table_is_refused(header, saved):
     save_sealed(load_file(saved), saved, header)

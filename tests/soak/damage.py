@@ -222,16 +222,16 @@ def without_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
     return found
 
 
-def campaign(every: int, minutes: float) -> int:
+def campaign(every: int, minutes: float, share: slice) -> int:
     """Print what came of every attempt, or of as many as there is time for; return how many went wrong."""
     deadline, wrong = time.monotonic() + 60 * minutes, 0
     with tempfile.TemporaryDirectory() as place:
         cases = list(cases_in(Path(place)))
-        share = minutes * 60 / len(cases)
+        seconds = minutes * 60 / len(cases)
         for number, case in enumerate(cases):
             counts: collections.Counter[str] = collections.Counter()
-            todo = list(attempts(case, Path(place) / "run", every))
-            end = min(deadline, time.monotonic() + share) if number < len(cases) - 1 else deadline
+            todo = list(attempts(case, Path(place) / "run", every))[share]
+            end = min(deadline, time.monotonic() + seconds) if number < len(cases) - 1 else deadline
             # spread over the whole case, whenever the time is over
             for index in sorted(range(len(todo)), key=lambda index: (index * 2_654_435_761) % 2**32):
                 if time.monotonic() > end:
@@ -247,9 +247,16 @@ def campaign(every: int, minutes: float) -> int:
     return wrong
 
 
+def part(text: str) -> slice:
+    """Return which attempts are those of a share such as 3/8, for campaigns in several processes."""
+    number, count = map(int, text.split("/"))
+    return slice(number - 1, None, count)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--every", type=int, default=10, help="damage every so many bytes")
     parser.add_argument("--minutes", type=float, default=10.0, help="stop after so many minutes")
+    parser.add_argument("--share", type=part, default="1/1", help="only this share of the attempts, such as 3/8")
     given = parser.parse_args()
-    sys.exit(min(1, campaign(given.every, given.minutes)))
+    sys.exit(min(1, campaign(given.every, given.minutes, given.share)))

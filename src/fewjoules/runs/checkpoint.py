@@ -3,7 +3,7 @@
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def load_checkpoint(path: Path, identity: Identity, simulator: Coordinator) -> d
     try:
         rest = {
             "totals": _totals(header["totals"]),
-            "last_test": tuple(float.fromhex(value) for value in header["last_test"]),
+            "last_test": _last_test(header["last_test"]),
             "reason": header["reason"] if header["reason"] is None else REASONS[REASONS.index(header["reason"])],
             "parts": {name: dict(header["parts"][name]) for name in (LEDGER.name, METRICS.name)},
         }
@@ -148,6 +148,11 @@ def _model_layout(simulator: Coordinator) -> dict[str, Any]:
     """Names and shapes of weights and buffers in order, and the names that stand for another one."""
     parts = simulator.parts
     return {"weights": parts.parameters.shapes, "buffers": parts.buffers.shapes, "tied": parts.tied}
+
+
+def _last_test(told: Iterable[str]) -> tuple[float, float]:
+    loss, accuracy = map(float.fromhex, told)
+    return loss, accuracy
 
 
 def _totals(told: Mapping[str, Any]) -> Totals:

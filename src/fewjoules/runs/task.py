@@ -22,7 +22,7 @@ from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build, parameter_count, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
-from fewjoules.physics.fleet import Fleet
+from fewjoules.physics.fleet import COSTS, Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.device import device_name
 from fewjoules.runs.training import Task
@@ -30,18 +30,6 @@ from fewjoules.scenario import Scenario
 from fewjoules.scenario.schema.training import TrainingTable
 
 SPARE_ROUNDS = 4  # a run with a target and no training.rounds may take this many times the planned rounds
-
-_COSTS = (
-    "joules_per_bit",
-    "joules_per_step",
-    "message_joules",
-    "seconds_per_bit",
-    "seconds_per_step",
-    "message_seconds",
-    "joules_per_sample",
-    "downlink_joules_per_bit",
-    "downlink_seconds_per_bit",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +154,7 @@ def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
 def identity_of_fleet(fleet: Fleet) -> dict[str, Any]:
     """Return the costs of a fleet and the laws of its channels as plain values."""
     return {
-        "fleet": {name: _plain(getattr(fleet, name)) for name in _COSTS},
+        "fleet": {name: _plain(getattr(fleet, name)) for name in COSTS if name != "battery_joules"},
         "fading": [None if law is None else law.describe() for law in fleet.fading or ()],
     }
 

@@ -339,13 +339,13 @@ def test_an_app_without_our_mod_does_not_stop_the_round(counted, caplog):
     assert "node 200 did not introduce itself: its reply has no client-id" in caplog.text
 
 
-def test_a_second_node_for_a_client_is_refused_and_the_first_one_heard(counted, caplog):
+def test_a_second_node_for_a_client_waits_and_the_first_one_is_heard(counted, caplog):
     expected = weights_of(counted().run(folder=None))
     run = counted()
     run.grid.nodes[200] = dict(run.grid.nodes[101])
     strategy = run.run(folder=None)
     np.testing.assert_array_equal(weights_of(strategy), expected)
-    assert caplog.text.count("node 200 is refused for now: client '1' is online already, as node 101") == 1
+    assert caplog.text.count("node 200 waits: client '1' is online already, as node 101") == 1
     assert all(message.metadata.dst_node_id != 200 for message in run.grid.sent if "model" in message.content)
 
 

@@ -328,6 +328,30 @@ def test_the_guardian_ends_processes_when_its_parent_is_gone(tmp_path):
     assert process.wait(LONG_SECONDS) == -signal.SIGKILL
 
 
+class NotedCommands:
+    """Stands in for a launcher: notes command lines and starts nothing."""
+
+    def __init__(self):
+        self.commands = []
+
+    def start(self, role, command):
+        self.commands.append(list(command))
+
+
+def test_a_node_looks_for_the_superlink_at_the_address_of_its_proxy(tmp_path):
+    launcher = NotedCommands()
+    link = superlink.SuperLink(tmp_path, launcher, secure=False)
+    supernode.SuperNode(tmp_path, link, launcher, via="127.0.0.1:4").launch()
+    (command,) = launcher.commands
+    assert command[command.index("--superlink") + 1] == "127.0.0.1:4"
+
+
+def test_addresses_of_proxies_are_one_for_each_node(tmp_path):
+    with pytest.raises(InvalidInputError, match="one entry for each of 2 nodes, got 1"):
+        Loopback(tmp_path / "fleet", [{}, {}], superlink_addresses=["127.0.0.1:4"])
+    assert not (tmp_path / "fleet").exists()
+
+
 @pytest.mark.deploy
 def test_an_app_runs_to_its_end_over_tls_with_keys(fleet, app):
     fleet.start()

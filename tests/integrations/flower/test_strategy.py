@@ -10,10 +10,14 @@ from torch import nn
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.errors import FewJoulesError
+from fewjoules.integrations.flower.backend import RoundRules
 from fewjoules.integrations.flower.client import client_app
 from fewjoules.integrations.flower.mod import fewjoules_mod
-from fewjoules.integrations.flower.records import array_record, named_arrays
+from fewjoules.integrations.flower.polling import Clock
+from fewjoules.integrations.flower.records import array_record, named_arrays, payload_of
 from fewjoules.integrations.flower.strategy import FewJoulesStrategy
+from fewjoules.physics.fleet import Fleet
 from tests.engine.simulators import federation_of
 from tests.integrations.flower.grid import JumpingClock, LocalGrid
 from tests.reference.training import made_up_clients
@@ -77,7 +81,7 @@ def test_a_node_that_took_part_last_time_gets_only_the_change(tmp_path):
     }
     for row in rows:
         message = sizes[row["round"] - 1, 100 + row["device"]]
-        told = sum(len(array.data) for array in message.content["model"].values())
+        told = sum(len(payload_of(message.content["model"], name)) for name in ("weights", "buffers"))
         assert row["downlink_bytes"] == told
 
 
@@ -121,3 +125,64 @@ def test_the_mod_makes_an_ordinary_app_sparse(tmp_path):
     assert [number for _, number in seen] == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
     rows = strategy.loop.ledger.rows()
     assert rows["entries"].tolist()[:3] == [strategy.loop.simulator._kept[i] for i in range(3)]
+
+
+def test_an_order_for_an_earlier_round_changes_nothing(tmp_path):
+    """A late message must not take back an upload that the server accepted."""
+    grid = LocalGrid(nodes_of(own_clients(), tmp_path))
+    FewJoulesStrategy(TrainingOptions.of(**OPTIONS), clock=JumpingClock().clock()).start(grid, network())
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*.memory")}
+    assert len(files) == 3
+    late = next(message for message in grid.sent if "model" in message.content)
+    (number,) = grid.push_messages([late])
+    (reply,) = grid.pull_messages([number])
+    assert "round 4 was answered already, got an order for round 1" in reply.error.reason
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.memory")} == files
+
+
+def test_a_device_that_does_not_reply_is_booked_with_nothing(tmp_path):
+    fleet = Fleet(joules_per_bit=np.full(3, 1e-6), joules_per_step=0.5, message_joules=2.0)
+    grid = LocalGrid(nodes_of(own_clients(), tmp_path))
+    grid.lost = lambda message, reply: "model" in message.content and message.metadata.dst_node_id == 101
+    strategy = FewJoulesStrategy(TrainingOptions.of(**OPTIONS), fleet=fleet, clock=JumpingClock().clock())
+    strategy.start(grid, network())
+    rows = strategy.loop.ledger.rows()
+    silent, others = rows[rows["device"] == 1], rows[rows["device"] != 1]
+    assert not silent["delivered"].any()
+    for name in ("local_steps", "samples", "entries", "payload_bytes", "uplink_joules", "compute_joules"):
+        assert not silent[name].any(), name
+        assert others[name].all(), name
+    assert (others["uplink_joules"] > 2.0).all()
+
+
+def test_a_round_waits_for_nodes_that_are_away_instead_of_using_up_its_attempts(tmp_path):
+    grid, clock = LocalGrid(nodes_of(own_clients(), tmp_path)), JumpingClock()
+    away = {}
+
+    def leave_for_a_while(_round, _arrays):
+        if not away:
+            away.update(grid.nodes)
+            grid.nodes.clear()
+        return MetricRecord({"loss": 1.0})
+
+    def sleep(seconds):
+        JumpingClock.sleep(clock, seconds)
+        if away and clock.seconds > 500.0:
+            grid.nodes.update(away)
+
+    strategy = FewJoulesStrategy(
+        TrainingOptions.of(**OPTIONS, evaluate_every=1), clock=Clock(lambda: clock.seconds, sleep)
+    )
+    strategy.start(grid, network(), evaluate_fn=leave_for_a_while)
+    assert strategy.loop.ledger.rows()["delivered"].all()
+    assert away
+    assert clock.seconds > 500.0
+
+
+def test_a_round_whose_nodes_stay_away_ends_with_one_sentence(tmp_path):
+    grid, clock = LocalGrid(nodes_of(own_clients(), tmp_path)), JumpingClock()
+    rules = RoundRules(deadline_seconds=50.0, attempts=3)
+    strategy = FewJoulesStrategy(TrainingOptions.of(**OPTIONS, evaluate_every=1), rules=rules, clock=clock.clock())
+    with pytest.raises(FewJoulesError, match="round 2 had 0 accepted uploads after 3 attempts"):
+        strategy.start(grid, network(), evaluate_fn=lambda _round, _arrays: grid.nodes.clear())
+    assert clock.seconds == pytest.approx(150.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Message, MessageType
+from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fewjoules.arrays import Flags, Floats
@@ -22,10 +22,11 @@ from fewjoules.integrations.flower.arrays import Layout
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 from fewjoules.integrations.flower.node import dense_payload
 from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
-from fewjoules.integrations.flower.records import error_text, model_record, reply_of, request_record
+from fewjoules.integrations.flower.records import PayloadRecord, error_text, model_record, reply_of, request_record
 from fewjoules.integrations.flower.roster import Roster
 from fewjoules.integrations.flower.screening import Screening
 
+WAIT_SECONDS = 1.0  # between looks for nodes that are offline
 _log = getLogger("flwr.fewjoules")
 
 
@@ -33,7 +34,8 @@ _log = getLogger("flwr.fewjoules")
 class RoundRules:
     """When a round ends: all replied, or ``deadline_seconds`` passed and at least ``min_replies`` uploads are accepted.
 
-    A round with fewer is asked for again, up to ``attempts`` times; nodes that answered before do not train again.
+    A round with fewer is asked for again, up to ``attempts`` times; nodes that answered before do not train again. Each
+    attempt begins when enough nodes are online, or after ``deadline_seconds``.
     """
 
     deadline_seconds: float = 600.0
@@ -89,6 +91,7 @@ class FlowerBackend:
         accepted: dict[int, _Accepted] = {}
         for attempt in range(1, self.rules.attempts + 1):
             open_rows = [row for row in range(plan.participants.size) if row not in accepted]
+            self._wait_for_nodes(plan, open_rows, self.rules.min_replies - len(accepted))
             accepted |= self._ask(state, plan, open_rows, downlink, sent_bytes, meanwhile)
             meanwhile = _nothing
             if len(accepted) >= min(self.rules.min_replies, plan.participants.size):
@@ -120,6 +123,17 @@ class FlowerBackend:
     def close(self) -> None:
         """Do nothing: the grid belongs to Flower."""
 
+    def _wait_for_nodes(self, plan: RoundPlan, rows: list[int], needed: int) -> None:
+        """Wait until enough of the participants in ``rows`` are online, for the time that a round may take."""
+        end = self._clock.now() + self.rules.deadline_seconds
+        self.roster.refresh(self.grid)
+        while sum(self._node(plan, row) is not None for row in rows) < min(needed, len(rows)):
+            left = end - self._clock.now()
+            if left <= 0.0:
+                return
+            self._clock.sleep(min(WAIT_SECONDS, left))
+            self.roster.refresh(self.grid)
+
     def _ask(
         self,
         state: ServerState,
@@ -130,7 +144,6 @@ class FlowerBackend:
         meanwhile: Callable[[], None],
     ) -> dict[int, _Accepted]:
         """Send orders to the participants in ``rows`` that are online, and return the uploads that were accepted."""
-        self._wait_for_nodes(plan, rows)
         whole = {row: not state.holds_last(plan.participants[row : row + 1])[0] for row in rows}
         end = self._clock.now() + self.rules.deadline_seconds
         accepted: dict[int, _Accepted] = {}
@@ -152,18 +165,6 @@ class FlowerBackend:
             if not rows:
                 break
         return accepted
-
-    def _wait_for_nodes(self, plan: RoundPlan, rows: list[int]) -> None:
-        """Wait, at most as long as for replies, until enough of the participants in ``rows`` are online."""
-        needed = self.rules.min_replies - (plan.participants.size - len(rows))
-        end = self._clock.now() + self.rules.deadline_seconds
-        self.roster.refresh(self.grid)
-        while sum(self._node(plan, row) is not None for row in rows) < min(needed, len(rows)):
-            left = end - self._clock.now()
-            if left <= 0.0:
-                return
-            self._clock.sleep(min(1.0, left))
-            self.roster.refresh(self.grid)
 
     def _take(
         self,
@@ -233,13 +234,15 @@ class _Downlink:
         self._state, self._layout = state, layout
         self._buffers = dense_payload(state.buffers.numpy())
         self._weights: dict[bool, bytes] = {}
-        self._records: dict[bool, ArrayRecord] = {}
+        self._records: dict[bool, PayloadRecord] = {}
 
     def payload_bytes(self, whole: bool) -> int:
         """Bytes of the payloads that a node receives."""
         return len(self._payload(self._form(whole))) + len(self._buffers)
 
-    def request(self, run: str, order: ClientOrder, whole: bool, config: dict[str, Any]) -> tuple[Request, ArrayRecord]:
+    def request(
+        self, run: str, order: ClientOrder, whole: bool, config: dict[str, Any]
+    ) -> tuple[Request, PayloadRecord]:
         """Return the request for a node and its record of the model."""
         whole = self._form(whole)
         weights = self._payload(whole)
@@ -277,7 +280,8 @@ def _uploads(plan: RoundPlan, accepted: dict[int, _Accepted]) -> Uploads:
         entries[row] = one.update.count
         sizes[row] = len(one.reply.update) + len(one.reply.buffers)
         losses[:, row], correct[:, row] = one.reply.losses, one.reply.correct
-    return Uploads(entries, sizes, sizes > 0, losses, correct)
+    told = np.array([row in accepted for row in range(everyone)])
+    return Uploads(entries, sizes, told, losses, correct, told)
 
 
 def _nothing() -> None:

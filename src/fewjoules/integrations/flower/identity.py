@@ -11,18 +11,6 @@ from typing import Any
 from fewjoules.errors import InvalidInputError
 
 STATE_VARIABLE = "FEWJOULES_STATE"
-COSTS = (
-    "joules_per_bit",
-    "joules_per_step",
-    "message_joules",
-    "seconds_per_bit",
-    "seconds_per_step",
-    "message_seconds",
-    "battery_joules",
-    "joules_per_sample",
-    "downlink_joules_per_bit",
-    "downlink_seconds_per_bit",
-)
 NodeConfig = Mapping[str, Any]
 
 
@@ -77,5 +65,7 @@ def _costs(config: NodeConfig) -> dict[str, float]:
         from fewjoules.scenario.scenario import device_costs
 
         return device_costs(str(path))
+    from fewjoules.physics.fleet import COSTS
+
     found = {name: config[name.replace("_", "-")] for name in COSTS if name.replace("_", "-") in config}
     return {name: require_cost(f"{name.replace('_', '-')} of the node config", cost) for name, cost in found.items()}

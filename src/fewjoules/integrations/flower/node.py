@@ -24,8 +24,8 @@ Trainer = Callable[[Held, Request], LocalSteps]
 def answer(request: Request, memory: NodeMemory, trainer: Trainer) -> Reply:
     """Run the round that a request asks for; ``trainer`` makes the local steps from the model that the node has.
 
-    A request that was answered before gets the same reply again, without training. One of an earlier round is refused:
-    it was long under way, and does not know which uploads the server has accepted since.
+    A request that was answered before gets the same reply again, without training. One for an earlier round is refused:
+    to take the last upload back, which the server may have accepted, would count it twice.
     """
     with memory.alone():
         return _answer(request, memory, trainer)

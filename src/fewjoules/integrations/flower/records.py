@@ -1,6 +1,7 @@
-"""Our messages as Flower's records: payloads are arrays of a serialisation of our own, which Flower does not read."""
+"""Our messages as Flower's records. Flower reads no payload: it sees bytes, or an array of a kind of our own."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,25 +13,40 @@ from fewjoules.integrations.flower.messages import Reply, Request
 
 OURS, MODEL, UPLOAD = "fewjoules", "model", "upload"  # names of the records in a message
 STYPE = "fewjoules.payload.v1"
+SMALL_BYTES = 1 << 18  # up to here a message carries its payloads as bytes
 INTRODUCE, ROUND = "introduce", "round"  # what a node is asked for
+PayloadRecord = ArrayRecord | ConfigRecord
 
 
-def payload_array(payload: bytes) -> Array:
-    """Return a payload of the codec as an array."""
-    return Array(dtype="uint8", shape=(len(payload),), stype=STYPE, data=payload)
+def payloads_record(payloads: Mapping[str, bytes]) -> PayloadRecord:
+    """Return payloads as one record: of bytes if they are small, else of arrays.
+
+    Flower asks for each array and each 5 MB of it in a request of its own, whose headers take 900 bytes. Bytes need no
+    request beside that of the record, but go through Flower in one piece, which is slow from some megabytes on.
+    """
+    if sum(map(len, payloads.values())) <= SMALL_BYTES:
+        return ConfigRecord(dict(payloads))
+    return ArrayRecord(
+        {
+            name: Array(dtype="uint8", shape=(len(payload),), stype=STYPE, data=payload)
+            for name, payload in payloads.items()
+        }
+    )
 
 
-def payload_of(record: ArrayRecord, name: str) -> bytes:
-    """Return a payload that ``payload_array`` wrapped."""
-    array = record.get(name)
-    if array is None or array.stype != STYPE:
-        raise InvalidInputError(f"{name} must be an array of the kind {STYPE!r}")
-    return bytes(array.data)
+def payload_of(record: Any, name: str) -> bytes:
+    """Return a payload of a record that ``payloads_record`` made; anything else is refused."""
+    found = record.get(name)
+    if isinstance(found, bytes):
+        return found
+    if not isinstance(found, Array) or found.stype != STYPE:
+        raise InvalidInputError(f"{name} must be bytes, or an array of the kind {STYPE!r}")
+    return bytes(found.data)
 
 
-def model_record(weights: bytes, buffers: bytes) -> ArrayRecord:
+def model_record(weights: bytes, buffers: bytes) -> PayloadRecord:
     """Return the downlink of a round; nodes with the same need share one record, which Flower stores once."""
-    return ArrayRecord({"weights": payload_array(weights), "buffers": payload_array(buffers)})
+    return payloads_record({"weights": weights, "buffers": buffers})
 
 
 def asked_for(message: Message) -> str | None:
@@ -39,7 +55,7 @@ def asked_for(message: Message) -> str | None:
     return None if record is None else str(record.get("ask"))
 
 
-def request_record(request: Request, model: ArrayRecord) -> RecordDict:
+def request_record(request: Request, model: PayloadRecord) -> RecordDict:
     """Return a request as the content of a message."""
     told: dict[str, Any] = {"ask": ROUND, "run": request.run, "model-round": request.model_round, "base": request.base}
     texts = {"order": request.order, "layout": request.layout, "config": request.config}
@@ -50,7 +66,7 @@ def request_record(request: Request, model: ArrayRecord) -> RecordDict:
 
 def request_of(message: Message) -> Request:
     """Read a request from a message."""
-    told, model = message.content.config_records[OURS], message.content.array_records[MODEL]
+    told, model = message.content.config_records[OURS], message.content[MODEL]
     return Request(
         run=str(told["run"]),
         order=json.loads(str(told["order"])),
@@ -75,14 +91,14 @@ def reply_record(reply: Reply) -> RecordDict:
         "needs-model": reply.needs_model,
         "metrics": json.dumps(reply.metrics),
     }
-    upload = ArrayRecord({"update": payload_array(reply.update), "buffers": payload_array(reply.buffers)})
+    upload = payloads_record({"update": reply.update, "buffers": reply.buffers})
     return RecordDict({OURS: ConfigRecord(told), UPLOAD: upload})
 
 
 def reply_of(message: Message) -> Reply:
     """Read a reply of a node, which may be anything: what cannot be a reply is refused in one sentence."""
     try:
-        told, upload = message.content.config_records[OURS], message.content.array_records[UPLOAD]
+        told, upload = message.content.config_records[OURS], message.content[UPLOAD]
         return Reply(
             run=str(told["run"]),
             client=str(told["client-id"]),

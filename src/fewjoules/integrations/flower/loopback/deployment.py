@@ -38,17 +38,28 @@ class Loopback:
         *,
         secure: bool = True,
         environment: Mapping[str, str] | None = None,
+        superlink_addresses: Sequence[str] | None = None,
     ) -> None:
         """Write certificates, keys and settings to a new or empty folder; start nothing yet.
 
         ``node_configs`` holds what the client app of each node finds in ``context.node_config``. A deployment that is
-        not ``secure`` has neither TLS nor keys. ``environment`` is added to that of this process.
+        not ``secure`` has neither TLS nor keys. ``environment`` is added to that of this process. For a proxy between
+        nodes and SuperLink, ``superlink_addresses`` says at which host and port each node looks for the SuperLink.
         """
+        if superlink_addresses is not None and len(superlink_addresses) != len(node_configs):
+            raise InvalidInputError(
+                f"superlink_addresses must have one entry for each of {len(node_configs)} nodes, "
+                f"got {len(superlink_addresses)}"
+            )
         self.folder, self.secure = Path(folder).absolute(), secure
         folders = _write_files(self.folder, node_configs, secure=secure)
         self._launcher = Launcher(self.folder, environment or {})
         self._superlink = SuperLink(self.folder / superlink.ROLE, self._launcher, secure=secure)
-        self._nodes = [SuperNode(each, self._superlink, self._launcher) for each in folders]
+        addresses: Sequence[str | None] = superlink_addresses or [None] * len(folders)
+        self._nodes = [
+            SuperNode(each, self._superlink, self._launcher, via=via)
+            for each, via in zip(folders, addresses, strict=True)
+        ]
         self._runs = 0
 
     def __enter__(self) -> Self:
@@ -136,6 +147,14 @@ class Loopback:
     def kill_node(self, node: int) -> None:
         """Kill a node and its client process, as a power cut would."""
         self._node(node).kill()
+
+    def node_processes(self, node: int) -> dict[int, str]:
+        """Return the running processes of a node, also its client process and worker: ids and command lines."""
+        return self._node(node).processes()
+
+    def superlink_processes(self) -> dict[int, str]:
+        """Return the running processes of the SuperLink, also that of a ServerApp: ids and command lines."""
+        return self._superlink.processes()
 
     def node_id(self, node: int) -> int:
         """Return the id that the SuperLink gave to the node when it was last started."""

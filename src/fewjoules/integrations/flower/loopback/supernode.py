@@ -20,11 +20,14 @@ NODE_LINE = re.compile(r"SuperNode ID: (\d+)\s")
 class SuperNode:
     """A SuperNode that keeps its key and its settings when it is started again."""
 
-    def __init__(self, folder: Path, superlink: SuperLink, launcher: Launcher) -> None:
-        """Start nothing yet; ``folder`` holds ``node.toml`` and, in a secure deployment, ``node.key``."""
+    def __init__(self, folder: Path, superlink: SuperLink, launcher: Launcher, *, via: str | None = None) -> None:
+        """Start nothing yet; ``folder`` holds ``node.toml`` and, in a secure deployment, ``node.key``.
+
+        ``via`` is the address at which the node looks for the SuperLink, if it is not the SuperLink's own.
+        """
         self.name = folder.name
         self.key, self._config = folder / KEY_FILE, folder / CONFIG_FILE
-        self._superlink, self._launcher = superlink, launcher
+        self._superlink, self._launcher, self._via = superlink, launcher, via
         self._process: Process | None = None
         self._id: int | None = None
 
@@ -52,9 +55,8 @@ class SuperNode:
         """Start the node without waiting for it."""
         if self._process is not None and self._process.exit_code is None:
             raise InvalidInputError(f"{self.name} must be ended before it is started again")
-        command = commands.supernode_command(
-            self._superlink.address, free_port(), self._config, key=self.key, certificate=self._superlink.certificate
-        )
+        address, certificate = self._via or self._superlink.address, self._superlink.certificate
+        command = commands.supernode_command(address, free_port(), self._config, key=self.key, certificate=certificate)
         self._process = self._launcher.start(self.name, command)
 
     def wait(self, tries: int = PORT_TRIES) -> None:
@@ -76,6 +78,10 @@ class SuperNode:
         """Ask the node to sign off and to end, and kill what is left of it."""
         if self._process is not None:
             self._process.terminate(GRACE_SECONDS)
+
+    def processes(self) -> dict[int, str]:
+        """Return the ids and command lines of the node and of all that it started."""
+        return {} if self._process is None else self._process.family()
 
     def kill(self) -> None:
         """Kill the node and all that it started."""

@@ -1,0 +1,1 @@
+"""The same training by FewJoules on Flower."""

@@ -1,0 +1,1 @@
+"""FedAvg on Flower as its users write it."""
