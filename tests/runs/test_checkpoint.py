@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.saved import tensors_of
+from fewjoules.engine.loop import TrainingLoop
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
-from fewjoules.engine.simulator.loop import TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.ledger.log import RowLog

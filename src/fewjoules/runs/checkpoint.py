@@ -17,8 +17,8 @@ from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import OUTER_MOMENTS
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
+from fewjoules.engine.loop import REASONS, Totals, TrainingLoop
 from fewjoules.engine.models.layout import Layout
-from fewjoules.engine.simulator.loop import REASONS, Totals, TrainingLoop
 from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
 from fewjoules.files import require_regular, whole_file
 from fewjoules.ledger.schema import LEDGER, METRICS
