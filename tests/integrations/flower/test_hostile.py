@@ -14,7 +14,7 @@ from fewjoules.codec.frame import encode
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.errors import FewJoulesError, InvalidInputError
 from fewjoules.integrations.flower.backend import RoundRules
-from fewjoules.integrations.flower.records import payload_array
+from fewjoules.integrations.flower.records import STYPE
 from fewjoules.integrations.flower.screening import Screening
 from tests.integrations.flower.counted import CLIENTS, ROUNDS, SIZE, asks, initial, weights_of
 from tests.integrations.flower.grid import Killed
@@ -36,7 +36,7 @@ def payload(positions, values, size=SIZE, **given):
 
 def with_update(data):
     def tamper(reply):
-        reply.content["upload"]["update"] = payload_array(data)
+        reply.content["upload"]["update"] = data
         return reply
 
     return tamper
@@ -64,15 +64,19 @@ def without(record, name=None):
 
 def with_buffers(data):
     def tamper(reply):
-        reply.content["upload"]["buffers"] = payload_array(data)
+        reply.content["upload"]["buffers"] = data
         return reply
 
     return tamper
 
 
-def with_ordinary_array(reply):
-    reply.content["upload"]["update"] = Array(np.zeros(SIZE, np.float32))
-    return reply
+def with_arrays(update):
+    def tamper(reply):
+        empty = Array("uint8", (0,), STYPE, b"")
+        reply.content["upload"] = ArrayRecord({"update": update, "buffers": empty})
+        return reply
+
+    return tamper
 
 
 def with_metrics_for_config(reply):
@@ -110,7 +114,10 @@ HOSTILE = {
     "buffers": (with_buffers(payload(range(2), [1.0, 2.0], size=2)), "do not decode"),
     "one buffer": (with_buffers(payload([0], [1.0], size=1)), "must have 0 entries, got 1"),
     "broken buffers": (with_buffers(b"no"), "do not decode"),
-    "ordinary array": (with_ordinary_array, "of the kind 'fewjoules.payload.v1'"),
+    "ordinary array": (with_arrays(Array(np.zeros(SIZE, np.float32))), "of the kind 'fewjoules.payload.v1'"),
+    "array of no payload": (with_arrays(Array("uint8", (2,), STYPE, b"no")), "does not decode"),
+    "update as text": (with_update("text"), "of the kind"),
+    "update as numbers": (with_update([1, 2]), "of the kind"),
     "no update": (without("upload", "update"), "of the kind"),
     "no buffers": (without("upload", "buffers"), "of the kind"),
     "no upload": (without("upload"), "lacks a record"),
@@ -222,14 +229,14 @@ def mutated(reply, changes):
         elif kind == "metrics":
             told[name] = json.dumps({key: str(one) for key, one in value.items()})
         else:
-            data = bytearray(upload[name].data)
+            data = bytearray(upload[name])
             if kind == "cut":
                 data = data[:value]
             elif kind == "flip" and data:
                 data[value // 8 % len(data)] ^= 1 << value % 8
             elif kind == "bytes":
                 data = value
-            upload[name] = payload_array(bytes(data))
+            upload[name] = bytes(data)
     return reply
 
 
