@@ -29,6 +29,7 @@ from tests.integrations.flower.deployed import (
     computed_rounds,
     final,
     ledger,
+    require_models,
     wait_for,
 )
 
@@ -203,3 +204,4 @@ def test_nothing_is_lost_in_twenty_rounds_with_random_failures(deploy, tmp_path)
     assert rows.size == 60
     assert not rows["delivered"].all()
     assert all(len(rounds) >= 10 for rounds in computed)
+    assert require_models(deployed, folder)
