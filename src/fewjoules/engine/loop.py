@@ -81,6 +81,7 @@ class TrainingLoop:
     on_round: Callable[[Report], None] = lambda _report: None
     saver: Saver | None = None
     should_stop: Callable[[], bool] = lambda: False
+    knows_test_loss: bool = True  # whether NaN means that training diverged
     reason: str | None = None  # the reason to stop; it is saved in case the run is killed while it finishes
     _pending: Callable[[], Outcome] | None = None
 
@@ -120,7 +121,8 @@ class TrainingLoop:
         assert self.evaluator is not None
         state = self.simulator.state
         tested = self.evaluator(state.weights, state.buffers)
-        if math.isnan(tested[0]) and state.round == self.simulator.options.rounds:  # else the next round names a client
+        last = state.round == self.simulator.options.rounds  # before it, the next round names a client
+        if math.isnan(tested[0]) and last and self.knows_test_loss:
             raise DivergedError(
                 f"training diverged: the test loss after round {state.round} is NaN; a smaller learning rate may help"
             )

@@ -10,7 +10,7 @@ from torch import nn
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.errors import FewJoulesError
+from fewjoules.errors import DivergedError, FewJoulesError
 from fewjoules.integrations.flower.backend import RoundRules
 from fewjoules.integrations.flower.client import client_app
 from fewjoules.integrations.flower.mod import fewjoules_mod
@@ -186,3 +186,22 @@ def test_a_round_whose_nodes_stay_away_ends_with_one_sentence(tmp_path):
     with pytest.raises(FewJoulesError, match="round 2 had 0 accepted uploads after 3 attempts"):
         strategy.start(grid, network(), evaluate_fn=lambda _round, _arrays: grid.nodes.clear())
     assert clock.seconds == pytest.approx(150.0)
+
+
+def test_a_server_may_evaluate_without_telling_a_loss(tmp_path):
+    options = TrainingOptions.of(**OPTIONS | {"rounds": 2}, evaluate_every=1)
+    for told in (None, MetricRecord({"accuracy": 0.5})):
+        strategy = FewJoulesStrategy(options, clock=JumpingClock().clock())
+        strategy.start(LocalGrid(nodes_of(own_clients(), tmp_path)), network(), evaluate_fn=lambda *_, told=told: told)
+        assert strategy.loop.simulator.state.round == 2
+
+
+def test_a_test_loss_that_is_nan_ends_the_run(tmp_path):
+    options = TrainingOptions.of(**OPTIONS | {"rounds": 2}, evaluate_every=1)
+    strategy = FewJoulesStrategy(options, clock=JumpingClock().clock())
+    with pytest.raises(DivergedError, match="the test loss after round 2 is NaN"):
+        strategy.start(
+            LocalGrid(nodes_of(own_clients(), tmp_path)),
+            network(),
+            evaluate_fn=lambda *_: MetricRecord({"loss": float("nan")}),
+        )
