@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 
-.PHONY: help demo deploy-demo test test-deploy test-gpu format bench docs fuzz soak clean
+.PHONY: help demo deploy-demo test test-deploy test-gpu format bench docs fuzz soak soak-deploy clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,11 +38,12 @@ format: $(READY)  ## format the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## planner, codec and simulator beside their rivals
+bench: $(READY)  ## planner, codec, simulator and deployment beside their rivals
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[bench]'
 	$(BIN)/python benchmarks/planner.py
 	$(BIN)/python benchmarks/codec.py
 	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/flower.py
 
 docs: $(READY)  ## draw the reproduction of the paper from its records and fill docs/reproduction.md
 	$(BIN)/fewjoules reproduce --runs results/reproduction/runs --no-train --out results/reproduction
@@ -57,6 +58,9 @@ soak: $(READY)  ## kill, damage and starve runs for hours: a thousand kills, eve
 	nice -n 19 $(BIN)/python -m tests.soak.kills --kills 1000 --minutes $(MINUTES)
 	nice -n 19 $(BIN)/python -m tests.soak.damage --minutes $(MINUTES)
 	PYTHONPATH=.:reproduction/tests nice -n 19 $(BIN)/python reproduction/tests/soak_records.py --minutes $(MINUTES)
+
+soak-deploy: $(READY)  ## kill nodes, workers and the server of a Flower deployment for MINUTES
+	nice -n 10 $(BIN)/python -m tests.soak.deployment --minutes $(MINUTES)
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,7 +23,8 @@ ALLOWED = {
     "engine": {"codec", "ledger", *CORE},
     "scenario": {"engine", "datasets", *CORE},
     "runs": {"engine", "scenario", "datasets", "codec", "ledger", *CORE, "__init__"},
-    "integrations": set(),
+    "integrations": {"runs", "engine", "scenario", "codec", "ledger", *CORE, "__init__"},
+    "flower": {"integrations"},
     "reports": {"runs", "scenario", "ledger", *CORE},
     "cli": {"reports", "runs", "engine", "scenario", "ledger", *CORE, "__init__"},
     "__init__": {"scenario", "runs", "codec", *CORE},
@@ -62,7 +63,19 @@ def test_only_the_engine_and_what_runs_it_know_pytorch():
         for path in SOURCE.rglob("*.py")
         if re.search(r"^\s*(import|from) (torch|triton)", path.read_text(), re.M)
     }
-    assert users == {"engine", "runs"}
+    assert users == {"engine", "runs", "integrations"}
+
+
+def test_only_its_integration_imports_flower():
+    users = {path for path in SOURCE.rglob("*.py") if re.search(r"^\s*(import|from) flwr", path.read_text(), re.M)}
+    assert users
+    assert {path.parent for path in users} == {SOURCE / "integrations" / "flower"}
+
+
+def test_the_process_that_passes_messages_to_a_worker_needs_no_pytorch():
+    loaded = modules_after("from fewjoules.flower import client_app; client_app('json:loads')")
+    assert "flwr" in loaded
+    assert loaded.isdisjoint({"torch", "numba", "scipy", "matplotlib", "safetensors"})
 
 
 def test_every_area_is_listed():

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zlib
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -47,6 +48,13 @@ def test_the_library_reads_what_was_written(kinds, rows_at_a_time, said):
     assert metadata["said"] == said
     expected = {name: zlib.crc32(tensor.numpy().tobytes()) for name, tensor in tensors.items()}
     assert json.loads(metadata["checksums"]) == expected
+
+
+def test_an_empty_array_of_numpy_is_written():
+    """It has stride 0, as the buffers of a model without any."""
+    stream = io.BytesIO()
+    write_tensors(stream, {"buffers": SavedTensor.of(torch.from_numpy(np.zeros(0, dtype=np.float32)))}, lambda _: {})
+    assert load(stream.getvalue())["buffers"].shape == (0,)
 
 
 MEASURE = """

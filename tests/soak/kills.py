@@ -6,6 +6,8 @@ operation. It prints how often each was tried and how often it went wrong; what 
 
 import argparse
 import collections
+import itertools
+import json
 import os
 import shutil
 import signal
@@ -22,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runs.test_resume import CHECKPOINT, EVERY_ROUND, Program, lively, restore
+from tests.runs.test_resume import CHECKPOINT, Program, lively, restore
 from tests.soak.power import Recorder
 from tests.test_bad_input import run
 from tests.test_training_cli import TABLES
@@ -58,8 +60,10 @@ class Table:
 class Soak:
     """All that is tried, on scenarios so small that importing takes longer than training."""
 
-    def __init__(self, place: Path, seed: int) -> None:
+    def __init__(self, place: Path, seed: int, device: str) -> None:
         self.place, self.rng, self.table = place, np.random.default_rng(seed), Table()
+        self.device, self.trained_on = device, set[str]()
+        self.every_round = ("--checkpoint-seconds", "0", "--device", device)
         self.programs = []
         for name in ("first", "second"):
             (place / name).mkdir()
@@ -79,7 +83,8 @@ class Soak:
         """Results of a run that nobody disturbs, and the seconds it takes."""
         folder, began = self.place / "whole", time.monotonic()
         shutil.rmtree(folder, ignore_errors=True)
-        assert self.program(command, scenario, *more, "--out", folder, *EVERY_ROUND) == 0, self.program.stderr
+        assert self.program(command, scenario, *more, "--out", folder, *self.every_round) == 0, self.program.stderr
+        self.trained_on |= {json.loads(path.read_text())["device"] for path in folder.rglob("run.json")}
         return tables_of(folder), time.monotonic() - began
 
     def killed(self, what: str, command: str, scenario: Path, expected: Any, seconds: float, *more: str) -> int:
@@ -90,7 +95,7 @@ class Soak:
             begun = (folder / "settings.json").exists() and not (folder / ".begun.partial").exists()
             how = ["--resume", folder] if begun else [scenario, *more, "--out", folder]
             delay = self.rng.uniform(0.0, 0.7 * seconds) if kills < 12 else LAST_SECONDS
-            code = self.program(command, *how, *EVERY_ROUND, signals=[signal.SIGKILL], after=delay)
+            code = self.program(command, *how, *self.every_round, signals=[signal.SIGKILL], after=delay)
             if code == 0:
                 if tables_of(folder) != expected:
                     self.table.count(what, f"other bytes after {kills} kills")
@@ -108,12 +113,17 @@ class Soak:
         """Kill trainings, comparisons and sequences of trainings in turn."""
         alone = {rate: self.whole("train", path) for rate, path in self.scenarios.items()}
         compared, compare_seconds = self.whole("compare", self.scenario, *SCHEMES)
+        turn: list[tuple[Any, ...]] = [
+            ("kills of train", "train", self.scenario, *alone[0.1]),
+            ("kills of compare", "compare", self.scenario, compared, compare_seconds, *SCHEMES),
+        ]
+        for rate, path in self.scenarios.items():  # as a script would that tunes the step size
+            turn.append(("kills of a sequence of trainings", "train", path, *alone[rate]))
         done = 0
-        while done < kills and time.monotonic() < deadline:
-            done += self.killed("kills of train", "train", self.scenario, *alone[0.1])
-            done += self.killed("kills of compare", "compare", self.scenario, compared, compare_seconds, *SCHEMES)
-            for rate, path in self.scenarios.items():  # as a script would that tunes the step size
-                done += self.killed("kills of a sequence of trainings", "train", path, *alone[rate])
+        for what in itertools.cycle(turn):
+            if done >= kills or time.monotonic() > deadline:
+                return
+            done += self.killed(*what)
 
     # Two users.
 
@@ -124,12 +134,12 @@ class Soak:
         text = self.scenario.read_text().replace("rounds = 6", "rounds = 150")
         (self.place / "long.toml").write_text(text)
         codes: list[int] = []
-        start = [self.place / "long.toml", "--out", folder, *EVERY_ROUND]
+        start = [self.place / "long.toml", "--out", folder, *self.every_round]
         thread = threading.Thread(target=lambda: codes.append(first("train", *start)))
         thread.start()
         while thread.is_alive() and not (folder / CHECKPOINT).exists():
             time.sleep(0.01)
-        beside = second("train", "--resume", folder, *EVERY_ROUND)
+        beside = second("train", "--resume", folder, *self.every_round)
         running = thread.is_alive()
         thread.join()
         if codes != [0]:
@@ -156,7 +166,7 @@ class Soak:
             for module in ("fewjoules.runs.interval", "fewjoules.runs.folder", "fewjoules.cli.progress"):
                 __import__(module)
                 patch.setattr(sys.modules[module], "time", fake)
-            done = run("train", self.scenario, "--out", folder, "--device", "cpu")
+            done = run("train", self.scenario, "--out", folder, "--device", self.device)
         same = done.exit_code == 0 and tables_of(folder) == self.expected()
         self.table.count(what, None if same else f"exit code {done.exit_code}: {done.stderr[-300:]}")
 
@@ -172,14 +182,14 @@ class Soak:
         what, folder = "disks that fill and empty", self.place / "filled"
         shutil.rmtree(folder, ignore_errors=True)
         limit = int(10 ** self.rng.uniform(2.5, 6.8))
-        code = self.program("train", self.scenario, "--out", folder, *EVERY_ROUND, file_bytes=limit)
+        code = self.program("train", self.scenario, "--out", folder, *self.every_round, file_bytes=limit)
         said = self.program.stderr
         if code not in (0, 1) or (code == 1 and "larger than the system allows" not in said and limit > 1000):
             self.table.count(what, f"exit code {code} with {limit} bytes: {said[-300:]}")
             return
         begun = (folder / "settings.json").exists()
         how = ["--resume", folder] if begun else [self.scenario, "--out", folder]
-        code = self.program("train", *how, *EVERY_ROUND)
+        code = self.program("train", *how, *self.every_round)
         same = code == 0 and tables_of(folder) == self.expected()
         self.table.count(what, None if same else f"exit code {code} after {limit} bytes: {self.program.stderr[-300:]}")
 
@@ -191,14 +201,14 @@ class Soak:
         recorder = Recorder(whole)
         with pytest.MonkeyPatch.context() as patch:
             recorder.install(patch)
-            assert run("train", self.scenario, "--out", whole, *EVERY_ROUND).exit_code == 0
+            assert run("train", self.scenario, "--out", whole, *self.every_round).exit_code == 0
         for state in recorder.states:
             if time.monotonic() > deadline:
                 return
             restore(state, cut)
-            done = run("train", "--resume", cut, *EVERY_ROUND)
+            done = run("train", "--resume", cut, *self.every_round)
             if done.exit_code != 0 and CHECKPOINT not in state:
-                done = run("train", self.scenario, "--out", cut, *EVERY_ROUND)
+                done = run("train", self.scenario, "--out", cut, *self.every_round)
             same = done.exit_code == 0 and tables_of(cut) == tables_of(whole)
             self.table.count(what, None if same else f"{sorted(state)}: {done.stderr[-300:]}")
 
@@ -207,7 +217,7 @@ class Soak:
             program.close()
 
 
-def soak(kills: int, seed: int, minutes: float, only_kills: bool = False) -> int:
+def soak(kills: int, seed: int, minutes: float, device: str, only_kills: bool = False) -> int:
     """Carry everything out, at most for so many minutes; return how often something went wrong."""
     began = time.monotonic()
     deadline = began + 60.0 * minutes
@@ -217,7 +227,7 @@ def soak(kills: int, seed: int, minutes: float, only_kills: bool = False) -> int
         (Soak.full_disk, max(1, kills // 20)),
     ]
     with tempfile.TemporaryDirectory() as place:
-        one = Soak(Path(place), seed)
+        one = Soak(Path(place), seed, device)
         try:
             if not only_kills:
                 one.power_cuts(began + 15.0 * minutes)
@@ -230,7 +240,7 @@ def soak(kills: int, seed: int, minutes: float, only_kills: bool = False) -> int
         finally:
             one.close()
     one.table.show()
-    print(f"{time.monotonic() - began:.0f} seconds, seed {seed}")
+    print(f"{time.monotonic() - began:.0f} seconds, seed {seed}, on {', '.join(sorted(one.trained_on))}")
     return sum(one.table.wrong.values())
 
 
@@ -239,7 +249,8 @@ if __name__ == "__main__":
     parser.add_argument("--kills", type=int, default=1000, help="how many processes to kill")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after so many minutes")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to train")
     parser.add_argument("--only-kills", action="store_true", help="no power cuts, second users, clocks and disks")
     given = parser.parse_args()
     os.nice(19)
-    sys.exit(min(1, soak(given.kills, given.seed, given.minutes, given.only_kills)))
+    sys.exit(min(1, soak(given.kills, given.seed, given.minutes, given.device, given.only_kills)))

@@ -10,6 +10,18 @@ from fewjoules.errors import InvalidInputError, require_array
 from fewjoules.physics.fading import Fading
 
 MAX_DEVICES = 10_000_000
+COSTS = (
+    "joules_per_bit",
+    "joules_per_step",
+    "message_joules",
+    "seconds_per_bit",
+    "seconds_per_step",
+    "message_seconds",
+    "battery_joules",
+    "joules_per_sample",
+    "downlink_joules_per_bit",
+    "downlink_seconds_per_bit",
+)
 
 
 class Fleet:

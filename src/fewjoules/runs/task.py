@@ -22,6 +22,7 @@ from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build, parameter_count, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
+from fewjoules.physics.fleet import COSTS
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.device import device_name
 from fewjoules.runs.training import Task
@@ -29,18 +30,6 @@ from fewjoules.scenario import Scenario
 from fewjoules.scenario.schema.training import TrainingTable
 
 SPARE_ROUNDS = 4  # a run with a target and no training.rounds may take this many times the planned rounds
-
-_COSTS = (
-    "joules_per_bit",
-    "joules_per_step",
-    "message_joules",
-    "seconds_per_bit",
-    "seconds_per_step",
-    "message_seconds",
-    "joules_per_sample",
-    "downlink_joules_per_bit",
-    "downlink_seconds_per_bit",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +146,7 @@ def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
         "partition": [task.training.partition, task.training.dirichlet_concentration, task.training.shards_per_client],
         "architecture": task.scenario.architecture,
         "architecture source": source_digest(str(task.scenario.architecture), task.scenario.folder),
-        "fleet": {name: _plain(getattr(fleet, name)) for name in _COSTS},
+        "fleet": {name: _plain(getattr(fleet, name)) for name in COSTS if name != "battery_joules"},
         "fading": [None if law is None else law.describe() for law in fleet.fading or ()],
         "training": options.to_dict(),
     }

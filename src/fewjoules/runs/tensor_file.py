@@ -59,7 +59,7 @@ def _write(stream: BinaryIO, tensor: SavedTensor) -> int:
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
-    if not tensor.numel():  # an empty tensor may have any stride
+    if not tensor.numel():  # an empty one from NumPy has stride 0, which PyTorch does not view as bytes
         return memoryview(b"")
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 

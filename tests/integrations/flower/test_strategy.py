@@ -14,6 +14,7 @@ from fewjoules.integrations.flower.client import client_app
 from fewjoules.integrations.flower.mod import fewjoules_mod
 from fewjoules.integrations.flower.records import array_record, named_arrays, payload_of
 from fewjoules.integrations.flower.strategy import FewJoulesStrategy
+from fewjoules.physics.fleet import Fleet
 from tests.engine.simulators import federation_of
 from tests.integrations.flower.grid import JumpingClock, LocalGrid
 from tests.reference.training import made_up_clients
@@ -121,3 +122,31 @@ def test_the_mod_makes_an_ordinary_app_sparse(tmp_path):
     assert [number for _, number in seen] == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
     rows = strategy.loop.ledger.rows()
     assert rows["entries"].tolist()[:3] == [strategy.loop.simulator._kept[i] for i in range(3)]
+
+
+def test_an_order_for_an_earlier_round_changes_nothing(tmp_path):
+    """A late message must not take back an upload that the server accepted."""
+    grid = LocalGrid(nodes_of(own_clients(), tmp_path))
+    FewJoulesStrategy(TrainingOptions.of(**OPTIONS), clock=JumpingClock().clock()).start(grid, network())
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*.memory")}
+    assert len(files) == 3
+    late = next(message for message in grid.sent if "model" in message.content)
+    (number,) = grid.push_messages([late])
+    (reply,) = grid.pull_messages([number])
+    assert "round 4 was answered already, got an order for round 1" in reply.error.reason
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.memory")} == files
+
+
+def test_a_device_that_does_not_reply_is_booked_with_nothing(tmp_path):
+    fleet = Fleet(joules_per_bit=np.full(3, 1e-6), joules_per_step=0.5, message_joules=2.0)
+    grid = LocalGrid(nodes_of(own_clients(), tmp_path))
+    grid.lost = lambda message, reply: "model" in message.content and message.metadata.dst_node_id == 101
+    strategy = FewJoulesStrategy(TrainingOptions.of(**OPTIONS), fleet=fleet, clock=JumpingClock().clock())
+    strategy.start(grid, network())
+    rows = strategy.loop.ledger.rows()
+    silent, others = rows[rows["device"] == 1], rows[rows["device"] != 1]
+    assert not silent["delivered"].any()
+    for name in ("local_steps", "samples", "entries", "payload_bytes", "uplink_joules", "compute_joules"):
+        assert not silent[name].any(), name
+        assert others[name].all(), name
+    assert (others["uplink_joules"] > 2.0).all()

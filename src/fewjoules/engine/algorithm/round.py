@@ -118,7 +118,8 @@ class RoundPlan:
 class Uploads:
     """Sent entries, payload sizes and training losses of the participants; ``losses`` is (steps, participants).
 
-    ``written`` marks the payloads that were really encoded; the others were only sized.
+    ``written`` marks the payloads that were really encoded; the others were only sized. Where devices are remote,
+    ``told`` marks those that replied; what the others did is not known.
     """
 
     entries: IntArray
@@ -126,6 +127,7 @@ class Uploads:
     written: Flags
     losses: FloatArray
     correct: FloatArray
+    told: Flags | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,27 +31,30 @@ class Accounts:
             self._require_times()
 
     def rows(self, plan: RoundPlan, delivered: Flags, uploads: Uploads, downlink_bytes: IntArray) -> RowArray:
-        """Ledger rows of the round, one for each participant."""
+        """Ledger rows of the round, one for each participant; a device that did not reply is charged nothing."""
+        told = np.ones(plan.participants.size, dtype=bool) if uploads.told is None else uploads.told
         rows = LEDGER.new_rows(plan.participants.size)
         rows["round"], rows["device"] = plan.number, plan.participants
-        rows["delivered"], rows["local_steps"] = delivered, self.options.local_steps
-        rows["samples"], rows["entries"] = plan.batch_sizes.sum(axis=0), uploads.entries
+        rows["delivered"], rows["local_steps"] = delivered, np.where(told, self.options.local_steps, 0)
+        rows["samples"], rows["entries"] = np.where(told, plan.batch_sizes.sum(axis=0), 0), uploads.entries
         rows["payload_bytes"], rows["payload_written"] = uploads.payload_bytes, uploads.written
         rows["downlink_bytes"] = downlink_bytes
         if self.fleet is not None:
-            self._charge(self.fleet, rows)
+            self._charge(self.fleet, rows, told)
         return rows
 
-    def _charge(self, fleet: Fleet, rows: RowArray) -> None:
+    def _charge(self, fleet: Fleet, rows: RowArray, told: Flags) -> None:
         device, bits, steps = rows["device"], 8.0 * rows["payload_bytes"], rows["local_steps"]
         slowdown = self._slowdown(int(rows["round"][0]), device)
-        rows["planned_uplink_joules"] = fleet.joules_per_bit[device] * bits + fleet.message_joules[device]
+        rows["planned_uplink_joules"] = fleet.joules_per_bit[device] * bits + told * fleet.message_joules[device]
         rows["uplink_joules"] = slowdown * rows["planned_uplink_joules"]
         rows["compute_joules"] = fleet.joules_per_step[device] * steps
         if fleet.joules_per_sample is not None:
             rows["compute_joules"] += fleet.joules_per_sample[device] * rows["samples"]
         if fleet.seconds_per_bit is not None:
-            rows["uplink_seconds"] = slowdown * (fleet.seconds_per_bit[device] * bits + fleet.message_seconds[device])
+            rows["uplink_seconds"] = slowdown * (
+                fleet.seconds_per_bit[device] * bits + told * fleet.message_seconds[device]
+            )
         if fleet.seconds_per_step is not None:
             rows["compute_seconds"] = fleet.seconds_per_step[device] * steps
         self._charge_downlink(fleet, rows)

@@ -22,10 +22,11 @@ from fewjoules.integrations.flower.arrays import Layout
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 from fewjoules.integrations.flower.node import dense_payload
 from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
-from fewjoules.integrations.flower.records import PayloadRecord, model_record, reply_of, request_record
+from fewjoules.integrations.flower.records import PayloadRecord, error_text, model_record, reply_of, request_record
 from fewjoules.integrations.flower.roster import Roster
 from fewjoules.integrations.flower.screening import Screening
 
+WAIT_SECONDS = 1.0  # between looks for nodes that are offline
 _log = getLogger("flwr.fewjoules")
 
 
@@ -33,7 +34,8 @@ _log = getLogger("flwr.fewjoules")
 class RoundRules:
     """When a round ends: all replied, or ``deadline_seconds`` passed and at least ``min_replies`` uploads are accepted.
 
-    A round with fewer is asked for again, up to ``attempts`` times; nodes that answered before do not train again.
+    A round with fewer is asked for again, up to ``attempts`` times; nodes that answered before do not train again. Each
+    attempt begins when enough nodes are online, or after ``deadline_seconds``.
     """
 
     deadline_seconds: float = 600.0
@@ -81,6 +83,7 @@ class FlowerBackend:
         accepted: dict[int, _Accepted] = {}
         for attempt in range(1, self.rules.attempts + 1):
             open_rows = [row for row in range(plan.participants.size) if row not in accepted]
+            self._wait_for_nodes(plan, open_rows, self.rules.min_replies - len(accepted))
             accepted |= self._ask(state, plan, open_rows, downlink, sent_bytes, meanwhile)
             meanwhile = _nothing
             if len(accepted) >= min(self.rules.min_replies, plan.participants.size):
@@ -112,6 +115,17 @@ class FlowerBackend:
     def close(self) -> None:
         """Do nothing: the grid belongs to Flower."""
 
+    def _wait_for_nodes(self, plan: RoundPlan, rows: list[int], needed: int) -> None:
+        """Wait until enough of the participants in ``rows`` are online, for the time that a round may take."""
+        end = self._clock.now() + self.rules.deadline_seconds
+        self.roster.refresh(self.grid)
+        while sum(self._node(plan, row) is not None for row in rows) < min(needed, len(rows)):
+            left = end - self._clock.now()
+            if left <= 0.0:
+                return
+            self._clock.sleep(min(WAIT_SECONDS, left))
+            self.roster.refresh(self.grid)
+
     def _ask(
         self,
         state: ServerState,
@@ -122,7 +136,6 @@ class FlowerBackend:
         meanwhile: Callable[[], None],
     ) -> dict[int, _Accepted]:
         """Send orders to the participants in ``rows`` that are online, and return the uploads that were accepted."""
-        self.roster.refresh(self.grid)
         whole = {row: not state.holds_last(plan.participants[row : row + 1])[0] for row in rows}
         end = self._clock.now() + self.rules.deadline_seconds
         accepted: dict[int, _Accepted] = {}
@@ -132,28 +145,38 @@ class FlowerBackend:
             for row in asked:
                 sent_bytes[row] += downlink.payload_bytes(whole[row])
             left = end - self._clock.now()
-            replies = send(self.grid, messages, left, meanwhile=meanwhile, clock=self._clock) if messages else {}
+            replies = send(self.grid, messages, left, meanwhile=meanwhile, clock=self._clock)
             meanwhile = _nothing
             rows = []
             for place, reply in replies.items():
-                if self._take(state, plan, asked[place], reply, accepted):
+                row = asked[place]
+                if self._take(state, plan, row, reply, accepted, has_model=whole[row]):
                     continue
-                rows.append(asked[place])
-                whole[asked[place]] = True
+                rows.append(row)
+                whole[row] = True
             if not rows:
                 break
         return accepted
 
     def _take(
-        self, state: ServerState, plan: RoundPlan, row: int, reply: Message, accepted: dict[int, _Accepted]
+        self,
+        state: ServerState,
+        plan: RoundPlan,
+        row: int,
+        reply: Message,
+        accepted: dict[int, _Accepted],
+        *,
+        has_model: bool,
     ) -> bool:
-        """Accept a reply or refuse it with a warning; False if the node needs the whole model."""
+        """Accept a reply or refuse it with a warning; False if the node needs the whole model and did not have it."""
         client = self._client(plan, row)
         try:
             if reply.has_error():
-                raise InvalidInputError(f"Flower's error {reply.error.code}: {reply.error.reason}")
+                raise InvalidInputError(error_text(reply))
             told = reply_of(reply)
             if told.needs_model and told.client == client and told.run == self.run_id:
+                if has_model:
+                    raise InvalidInputError("it asks for the model that it was sent")
                 return False
             update = self.screening.update(told, plan.order(row), self.run_id, client, state.weights.numel())
             accepted[row] = _Accepted(update, self.screening.buffers(told, state.buffers.numel()), told)
@@ -248,7 +271,8 @@ def _uploads(plan: RoundPlan, accepted: dict[int, _Accepted]) -> Uploads:
         entries[row] = one.update.count
         sizes[row] = len(one.reply.update) + len(one.reply.buffers)
         losses[:, row], correct[:, row] = one.reply.losses, one.reply.correct
-    return Uploads(entries, sizes, sizes > 0, losses, correct)
+    told = np.array([row in accepted for row in range(everyone)])
+    return Uploads(entries, sizes, told, losses, correct, told)
 
 
 def _nothing() -> None:

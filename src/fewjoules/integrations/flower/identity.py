@@ -1,6 +1,8 @@
 """Who a node is: its client-id, its state folder, and the costs that it reports, from its Flower node config."""
 
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +11,6 @@ from typing import Any
 from fewjoules.errors import InvalidInputError
 
 STATE_VARIABLE = "FEWJOULES_STATE"
-COSTS = (
-    "joules_per_bit",
-    "joules_per_step",
-    "message_joules",
-    "seconds_per_bit",
-    "seconds_per_step",
-    "message_seconds",
-    "battery_joules",
-    "joules_per_sample",
-    "downlink_joules_per_bit",
-    "downlink_seconds_per_bit",
-)
 NodeConfig = Mapping[str, Any]
 
 
@@ -38,7 +28,23 @@ def client_id(config: NodeConfig) -> str:
     found = config.get("client-id", config.get("partition-id"))
     if found is None:
         raise InvalidInputError("the node config must have client-id, as in --node-config 'client-id=\"pi-3\"'")
-    return str(found)
+    return require_name("a client-id", str(found))
+
+
+def require_name(what: str, name: str) -> str:
+    """Return a name that can be part of a file's name, or refuse it."""
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", name):
+        raise InvalidInputError(
+            f"{what} must have 1 to 64 letters, digits, dots, hyphens or underscores, got {name[:80]!r}"
+        )
+    return name
+
+
+def require_cost(name: str, value: Any) -> float:
+    """Return a cost as a number, or refuse it."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
+        raise InvalidInputError(f"{name} must be a finite number >= 0, got {str(value)[:80]}")
+    return float(value)
 
 
 def state_folder(config: NodeConfig) -> Path:
@@ -59,8 +65,7 @@ def _costs(config: NodeConfig) -> dict[str, float]:
         from fewjoules.scenario.scenario import device_costs
 
         return device_costs(str(path))
+    from fewjoules.physics.fleet import COSTS
+
     found = {name: config[name.replace("_", "-")] for name in COSTS if name.replace("_", "-") in config}
-    for name, value in found.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0.0:
-            raise InvalidInputError(f"{name.replace('_', '-')} of the node config must be a number >= 0, got {value!r}")
-    return {name: float(value) for name, value in found.items()}
+    return {name: require_cost(f"{name.replace('_', '-')} of the node config", cost) for name, cost in found.items()}

@@ -2,12 +2,14 @@
 
 The file holds the model that the node has, its residual and moments, and its last reply. It is replaced in one step
 after the round is computed and before the reply leaves the node. A kill at any moment therefore leaves either the state
-before the round or the state after it; in the second case the same request is answered with the same reply.
+before the round or the state after it; in the second case the same request is answered with the same reply. A lock
+keeps two messages that reach a node at the same time from computing the same round twice.
 """
 
+import contextlib
 import json
-import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from logging import getLogger
 from pathlib import Path
@@ -20,8 +22,8 @@ from safetensors.numpy import save
 from fewjoules.arrays import Floats
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.state import ClientState, LastUpload
-from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
+from fewjoules.integrations.flower.identity import require_name
 from fewjoules.integrations.flower.messages import Reply, reply_from_frame, to_frame
 
 MEMORY_VERSION = 1
@@ -49,13 +51,19 @@ class NodeMemory:
 
     def __init__(self, folder: Path, client: str, run: str) -> None:
         """Look for the memory in ``folder``; names are checked, since they become part of the file's name."""
-        for what, name in (("a client-id", client), ("a run", run)):
-            if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", name):
-                raise InvalidInputError(
-                    f"{what} must have 1 to 64 letters, digits, dots, hyphens or underscores, got {name[:80]!r}"
-                )
-        self.folder, self.client, self.run = folder, client, run
+        self.folder, self.client, self.run = folder, require_name("a client-id", client), require_name("a run", run)
         self.path = folder / f"{client}@{run}{_SUFFIX}"
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process runs a round of this client, and keep others waiting."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self.folder / f".{self.client}.lock").open("w") as lock:
+            with contextlib.suppress(ImportError, OSError):  # systems and file systems without locks
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def load(self) -> Held | None:
         """Return what is held; None before the first round. A damaged file is set aside: it cannot be mended."""

@@ -13,6 +13,7 @@ from fewjoules.codec.frame import decode, encode
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.client import LocalSteps, client_round, new_client
 from fewjoules.engine.algorithm.round import ClientOrder
+from fewjoules.errors import InvalidInputError
 from fewjoules.integrations.flower.memory import Held, NodeMemory
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 
@@ -23,11 +24,22 @@ Trainer = Callable[[Held, Request], LocalSteps]
 def answer(request: Request, memory: NodeMemory, trainer: Trainer) -> Reply:
     """Run the round that a request asks for; ``trainer`` makes the local steps from the model that the node has.
 
-    A request that was answered before gets the same reply again, without training.
+    A request that was answered before gets the same reply again, without training. One for an earlier round is refused:
+    to take the last upload back, which the server may have accepted, would count it twice.
     """
+    with memory.alone():
+        return _answer(request, memory, trainer)
+
+
+def _answer(request: Request, memory: NodeMemory, trainer: Trainer) -> Reply:
     held = memory.load()
-    if held is not None and held.reply is not None and held.digest == request.digest:
-        return held.reply
+    if held is not None and held.reply is not None:
+        if held.digest == request.digest:
+            return held.reply
+        if request.round < held.reply.round:
+            raise InvalidInputError(
+                f"round {held.reply.round} was answered already, got an order for round {request.round}"
+            )
     model = _taken_up(request, held)
     order = ClientOrder.from_dict(request.order)
     if model is None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.integrations.flower.identity import COSTS, Introduction
-from fewjoules.physics.fleet import Fleet
+from fewjoules.integrations.flower.identity import Introduction
+from fewjoules.physics.fleet import COSTS, Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEMES
 from fewjoules.scenario import Scenario

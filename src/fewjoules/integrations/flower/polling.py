@@ -34,7 +34,8 @@ def send(
     Flower's error replies name no node, so replies are matched by the message that they answer.
     """
     end = clock.now() + deadline_seconds
-    waiting = {number: place for place, number in enumerate(grid.push_messages(messages)) if number}
+    pushed = grid.push_messages(messages) if messages else []
+    waiting = {number: place for place, number in enumerate(pushed) if number}
     meanwhile()
     replies: dict[int, Message] = {}
     pause = FIRST_POLL_SECONDS

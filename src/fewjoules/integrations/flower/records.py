@@ -111,10 +111,17 @@ def reply_of(message: Message) -> Reply:
             metrics={str(name): float(value) for name, value in json.loads(str(told["metrics"])).items()},
             needs_model=told["needs-model"] is True,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except InvalidInputError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError) as error:
         raise InvalidInputError(
             f"the reply lacks a record or has one of another form ({type(error).__name__})"
         ) from error
+
+
+def error_text(message: Message) -> str:
+    """Return what Flower says about a node that failed, cut where it is long."""
+    return f"Flower's error {message.error.code}: {str(message.error.reason)[:500]}"
 
 
 def named_arrays(record: ArrayRecord) -> Named:

@@ -8,17 +8,23 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fewjoules.errors import FewJoulesError, InvalidInputError
-from fewjoules.integrations.flower.identity import COSTS, Introduction
+from fewjoules.integrations.flower.identity import Introduction, require_cost, require_name
 from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
-from fewjoules.integrations.flower.records import INTRODUCE, OURS
+from fewjoules.integrations.flower.records import INTRODUCE, OURS, error_text
+from fewjoules.physics.fleet import COSTS
 
 INTRODUCTION_SECONDS = 60.0
+ASK_AGAIN_SECONDS = 60.0  # a node that did not introduce itself is asked again after so long
 _log = getLogger("flwr.fewjoules")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A client and the node that speaks for it; ``key`` is the node's public key, empty without authentication."""
+    """A client and the node that speaks for it.
+
+    ``key`` is the public key of a node that was registered with a name. It is empty for other nodes: where Flower does
+    not authenticate nodes, they take another key at every start.
+    """
 
     told: Introduction
     node: int
@@ -32,7 +38,10 @@ class Roster:
         """``keys`` are those by which clients were known before a restart of the server."""
         self.members: dict[str, Member] = {}
         self.keys = dict(keys or {})
-        self._refused: set[int] = set()
+        self._refused: set[int] = set()  # nodes that are not asked again while they are online
+        self._waiting: dict[int, Member] = {}  # for a client that another node still seems to be online for
+        self._silent_until: dict[int, float] = {}
+        self._warned: set[str] = set()
         self._clock = clock
 
     def gather(self, grid: Grid, count: int, wait_seconds: float) -> None:
@@ -53,30 +62,55 @@ class Roster:
         """Forget nodes that went away and ask new ones who they are."""
         online = {node.node_id: node for node in grid.get_nodes()}
         self.members = {name: one for name, one in self.members.items() if one.node in online}
-        known = {one.node for one in self.members.values()} | self._refused
-        new = [node for node in online if node not in known]
-        for node, told in _introductions(grid, new, self._clock).items():
-            try:
-                self._admit(Member(told, node, bytes(online[node].public_key)), online[node].name)
-            except InvalidInputError as error:
-                self._refused.add(node)
-                _log.warning("node %s is refused: %s", node, error)
+        self._refused &= online.keys()
+        self._waiting = {node: one for node, one in self._waiting.items() if node in online}
+        for node, member in list(self._waiting.items()):
+            if member.told.client not in self.members:
+                self._take_in(self._waiting.pop(node))
+        new = [node for node in online if not self._is_known(node)]
+        told = _introductions(grid, new, self._clock)
+        for node in new:
+            if node in told:
+                name = online[node].name
+                self._admit(Member(told[node], node, bytes(online[node].public_key) if name else b""), name)
+            else:
+                self._silent_until[node] = self._clock.now() + ASK_AGAIN_SECONDS
 
     def node_of(self, client: str) -> int | None:
         """Return the node that is online for a client; None if there is none."""
         member = self.members.get(client)
         return None if member is None else member.node
 
+    def _is_known(self, node: int) -> bool:
+        members = {one.node for one in self.members.values()}
+        silent = self._clock.now() < self._silent_until.get(node, float("-inf"))
+        return silent or node in members or node in self._refused or node in self._waiting
+
     def _admit(self, member: Member, registered: str) -> None:
-        client = member.told.client
+        """Take a node as the one that speaks for its client, let it wait for its turn, or refuse it."""
+        client, other = member.told.client, self.members.get(member.told.client)
         if registered and registered != client:
-            raise InvalidInputError(f"it is registered as {registered!r} and claims to be client {client!r}")
-        if client in self.members:
-            raise InvalidInputError(f"client {client!r} is online already, as node {self.members[client].node}")
-        if self.keys.get(client, member.key) != member.key:
-            raise InvalidInputError(f"client {client!r} is known by another key")
-        self.keys[client] = member.key
-        self.members[client] = member
+            self._refuse(member, f"it is registered as {registered!r} and claims to be client {client!r}")
+        elif self.keys.get(client, b"") not in (b"", member.key):
+            self._refuse(member, f"client {client!r} is known by another key")
+        elif other is not None:  # it may be the same device, started again before Flower has missed the old node
+            self._waiting[member.node] = member
+            self._warn(f"node {member.node} waits: client {client!r} is online already, as node {other.node}")
+        else:
+            self._take_in(member)
+
+    def _take_in(self, member: Member) -> None:
+        self.keys[member.told.client] = member.key
+        self.members[member.told.client] = member
+
+    def _refuse(self, member: Member, reason: str) -> None:
+        self._refused.add(member.node)
+        self._warn(f"node {member.node} is refused: {reason}")
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning("%s", text)
 
 
 def _introductions(grid: Grid, nodes: list[int], clock: Clock) -> dict[int, Introduction]:
@@ -88,19 +122,19 @@ def _introductions(grid: Grid, nodes: list[int], clock: Clock) -> dict[int, Intr
     for place, reply in send(grid, messages, INTRODUCTION_SECONDS, clock=clock).items():
         try:
             found[nodes[place]] = _introduction_of(reply)
-        except (InvalidInputError, KeyError, TypeError, ValueError) as error:
+        except InvalidInputError as error:
             _log.warning("node %s did not introduce itself: %s", nodes[place], error)
     return found
 
 
 def _introduction_of(reply: Message) -> Introduction:
     if reply.has_error():
-        raise InvalidInputError(f"Flower's error {reply.error.code}: {reply.error.reason}")
-    told = reply.content.config_records[OURS]
-    costs = {name: float(told[name]) for name in COSTS if name in told}  # type: ignore[arg-type]
-    if any(not cost >= 0.0 for cost in costs.values()):
-        raise InvalidInputError(f"its costs must be numbers >= 0, got {costs}")
-    samples = told["samples"]
+        raise InvalidInputError(error_text(reply))
+    told = reply.content.config_records.get(OURS)
+    if told is None or not isinstance(told.get("client-id"), str):
+        raise InvalidInputError("its reply has no client-id")
+    costs = {name: require_cost(name, told[name]) for name in COSTS if name in told}
+    samples = told.get("samples")
     if isinstance(samples, bool) or not isinstance(samples, int) or not 0 <= samples < 2**31:
         raise InvalidInputError(f"its samples must be 0 to 2^31 - 1, got {samples!r}")
-    return Introduction(str(told["client-id"])[:64], samples, costs)
+    return Introduction(require_name("a client-id", str(told["client-id"])), samples, costs)

@@ -68,6 +68,8 @@ class Screening:
                 raise InvalidInputError(f"it answers for {what} {str(found)[:64]!r}, and was asked for {wanted!r}")
         if len(reply.losses) != order.local_steps or len(reply.correct) != order.local_steps:
             raise InvalidInputError(f"it must tell the loss of {order.local_steps} steps, got {len(reply.losses)}")
+        if np.isinf([*reply.losses, *reply.correct]).any():
+            raise InvalidInputError("its losses must be finite, or NaN where they are unknown")
 
     def _plausible(self, update: SparseUpdate) -> SparseUpdate:
         norm = float(np.linalg.norm(update.values.astype(np.float64)))

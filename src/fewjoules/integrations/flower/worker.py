@@ -11,11 +11,13 @@ import importlib.util
 import json
 import os
 import socket
+import stat
 import struct
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,16 +50,23 @@ class Worker:
         return reply_from_frame(self._ask(to_frame(request)))
 
     def _ask(self, question: bytes) -> bytes:
-        with self._connected() as connection:
-            _send(connection, question)
-            answer = _receive(connection)
-        if not answer:
+        """Return the answer; ask a second worker if the first ends before it has answered, as an idle one may."""
+        answer = self._asked_once(question) or self._asked_once(question)
+        if answer is None:
             raise FewJoulesError(
-                "the worker of this node ended in the middle of a round; the next round starts another"
+                f"the worker of this node ended twice in the middle of a round; {self._log} may tell why"
             )
         if answer[:1] == _PROBLEM:
             raise FewJoulesError(answer[1:].decode(errors="replace"))
         return answer[1:]
+
+    def _asked_once(self, question: bytes) -> bytes | None:
+        try:
+            with self._connected() as connection:
+                _send(connection, question)
+                return _receive(connection)
+        except OSError:
+            return None
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[socket.socket]:
@@ -69,8 +78,9 @@ class Worker:
                 break
             except OSError:
                 connection.close()
-            process = process or self._started()
-            if process.poll() not in (None, 0):
+            if process is None or process.poll() == 0:  # one that is about to end may have kept it from listening
+                process = self._started()
+            if process.poll():
                 raise FewJoulesError(f"the worker of this node did not start; {self._log} tells why")
             if time.monotonic() > end:
                 raise FewJoulesError(f"the worker of this node did not answer in {START_SECONDS:g} s")
@@ -89,8 +99,8 @@ class Worker:
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, env=_environment()
             )
         assert process.stdin is not None
-        process.stdin.write(json.dumps(self._told).encode())
-        process.stdin.close()
+        with contextlib.suppress(BrokenPipeError), process.stdin as stream:  # its exit code tells when it ended
+            stream.write(json.dumps(self._told).encode())
         return process
 
 
@@ -105,11 +115,20 @@ def _socket_path(target: str, config: Mapping[str, Any]) -> Path:
         raise InvalidInputError(f"a worker needs 'module:function' of a module that can be imported, got {target!r}")
     age = os.stat(found.origin).st_mtime_ns
     parts = [target, found.origin, age, __version__, sys.executable, sorted(map(str, config.items()))]
+    return _own_folder() / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]}.sock"
+
+
+def _own_folder() -> Path:
+    """Return the folder of the sockets, in which nobody else may put one."""
     folder = Path(tempfile.gettempdir()) / f"fewjoules-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-        raise InvalidInputError(f"{folder}: must be a folder of this user")
-    return folder / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]}.sock"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise InvalidInputError(
+            f"{folder}: must be a folder of this user, without links, that nobody else can write to"
+        )
+    return folder
 
 
 def _environment() -> dict[str, str]:
@@ -121,17 +140,18 @@ def _send(connection: socket.socket, data: bytes) -> None:
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
-def _receive(connection: socket.socket) -> bytes:
+def _receive(connection: socket.socket) -> bytes | None:
+    """Return a message; None if the other side has gone before its end."""
     header = _exactly(connection, _LENGTH.size)
-    return _exactly(connection, _LENGTH.unpack(header)[0]) if header else b""
+    return None if header is None else _exactly(connection, _LENGTH.unpack(header)[0])
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _exactly(connection: socket.socket, size: int) -> bytes | None:
     data = bytearray()
     while len(data) < size:
         block = connection.recv(min(1 << 20, size - len(data)))
         if not block:
-            return b""
+            return None
         data += block
     return bytes(data)
 
@@ -162,15 +182,16 @@ def serve(path: Path, told: Mapping[str, Any], idle_seconds: float = IDLE_SECOND
 
 
 def _reply(connection: socket.socket, answer: Callable[[bytes], bytes]) -> None:
-    try:
+    with contextlib.suppress(OSError):  # whoever asked is gone; the memory has the answer for the next time
         question = _receive(connection)
+        if question is None:
+            return
         try:
             found = _ANSWER + answer(question)
         except Exception as error:
-            found = _PROBLEM + f"{type(error).__name__}: {error}".encode()
+            traceback.print_exc()
+            found = _PROBLEM + " ".join(f"{type(error).__name__}: {error}".split()).encode()
         _send(connection, found)
-    except OSError:
-        return  # whoever asked is gone; the memory has the answer for the next time
 
 
 def _answering(told: Mapping[str, Any]) -> Callable[[bytes], bytes]:

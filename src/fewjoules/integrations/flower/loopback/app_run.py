@@ -34,6 +34,11 @@ class AppRun:
         found = RUN_ID.search(self.log_text())
         return int(found[1]) if found else None
 
+    @property
+    def ended(self) -> bool:
+        """Whether ``flwr run`` has ended; a run whose ServerApp was killed ends when Flower misses its heartbeats."""
+        return self._process.exit_code is not None
+
     def log_text(self) -> str:
         """Return the output so far."""
         return self._process.log_text()

@@ -148,6 +148,14 @@ class Loopback:
         """Kill a node and its client process, as a power cut would."""
         self._node(node).kill()
 
+    def node_processes(self, node: int) -> dict[int, str]:
+        """Return the running processes of a node, also its client process and worker: ids and command lines."""
+        return self._node(node).processes()
+
+    def superlink_processes(self) -> dict[int, str]:
+        """Return the running processes of the SuperLink, also that of a ServerApp: ids and command lines."""
+        return self._superlink.processes()
+
     def node_id(self, node: int) -> int:
         """Return the id that the SuperLink gave to the node when it was last started."""
         return self._node(node).node_id

@@ -30,6 +30,15 @@ def marked_processes(mark: str) -> list[int]:
     return sorted(found)
 
 
+def command_lines(mark: str) -> dict[int, str]:
+    """Return the command lines of running processes with this mark or one below it, by their ids."""
+    found = {}
+    for process in marked_processes(mark):
+        with contextlib.suppress(OSError):
+            found[process] = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
 def end_marked(mark: str, *, grace_seconds: float = 0.0) -> list[int]:
     """Ask processes to end, kill those left after the grace, and return the ids of any that even then did not end."""
     if grace_seconds > 0:

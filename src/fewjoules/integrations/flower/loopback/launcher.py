@@ -3,6 +3,7 @@
 import secrets
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class Launcher:
         self.mark = secrets.token_hex(8)
         self._folder, self._environment = folder, dict(environment)
         self._processes: list[Process] = []
+        self._lock = threading.Lock()
         self._guardian: subprocess.Popen[bytes] | None = None
 
     def home(self, role: str) -> Path:
@@ -36,11 +38,12 @@ class Launcher:
         environment = commands.process_environment(self._environment, self.home(role))
         name, *arguments = command
         program = commands.program_path(name, environment)
-        self._start_guardian()
-        number = len(self._processes)
-        log = self._folder / role / f"{number:03d}-{name}.log"
-        process = Process([program, *arguments], log=log, mark=f"{self.mark}/{number}", environment=environment)
-        self._processes.append(process)
+        with self._lock:  # nodes may be started from several threads, and each process needs a number of its own
+            self._start_guardian()
+            number = len(self._processes)
+            log = self._folder / role / f"{number:03d}-{name}.log"
+            process = Process([program, *arguments], log=log, mark=f"{self.mark}/{number}", environment=environment)
+            self._processes.append(process)
         return process
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fewjoules.errors import DeploymentError
-from fewjoules.integrations.flower.loopback.guardian import MARK_VARIABLE, POLL_SECONDS, end_marked
+from fewjoules.integrations.flower.loopback.guardian import MARK_VARIABLE, POLL_SECONDS, command_lines, end_marked
 
 SHOWN_LINES = 15
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -89,6 +89,10 @@ class Process:
             self._process.wait()
         if left := end_marked(self.mark):
             raise self.error(f"left processes that cannot be killed: {left}")
+
+    def family(self) -> dict[int, str]:
+        """Return the ids and command lines of the process and all that it started, as far as they run."""
+        return command_lines(self.mark)
 
     def error(self, what: str) -> DeploymentError:
         """Return an error that says what happened and shows the end of the log."""

@@ -52,6 +52,10 @@ class SuperLink:
         if self._process is not None:
             self._process.terminate(GRACE_SECONDS)
 
+    def processes(self) -> dict[int, str]:
+        """Return the ids and command lines of the SuperLink and of all that it started."""
+        return {} if self._process is None else self._process.family()
+
     def kill(self) -> None:
         """Kill the SuperLink and all that it started."""
         if self._process is not None:

@@ -79,6 +79,10 @@ class SuperNode:
         if self._process is not None:
             self._process.terminate(GRACE_SECONDS)
 
+    def processes(self) -> dict[int, str]:
+        """Return the ids and command lines of the node and of all that it started."""
+        return {} if self._process is None else self._process.family()
+
     def kill(self) -> None:
         """Kill the node and all that it started."""
         if self._process is not None:
