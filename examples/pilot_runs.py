@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from fewjoules.engine.simulator.loop import TARGET
+from fewjoules.engine.loop import TARGET
 from fewjoules.errors import FewJoulesError, InvalidInputError
 from fewjoules.planner.schemes import unified
 from fewjoules.runs.device import choose_device

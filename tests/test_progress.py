@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fewjoules.cli import live, progress
-from fewjoules.engine.simulator.loop import Report, Totals
+from fewjoules.engine.loop import Report, Totals
 from tests.scenario.test_training_scenario import trained_with
 from tests.test_bad_input import write
 

@@ -8,9 +8,9 @@ import torch
 
 from fewjoules.engine.algorithm.compressors.base import RowMessages
 from fewjoules.engine.algorithm.options import MAX_ROUNDS, TrainingOptions
+from fewjoules.engine.loop import TrainingLoop
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
-from fewjoules.engine.simulator.loop import TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import InvalidInputError, shown
 
 PARTIAL_SUFFIX = ".partial"
 MAX_TEXT_BYTES = 256 * 2**20
@@ -97,7 +97,7 @@ def require_intact(path: Path, checksum: int) -> None:
     """Refuse a file that no longer has the checksum it was written with."""
     found = checksum_of(path)
     if found != checksum:
-        raise InvalidInputError(f"{path}: the file is damaged: its checksum must be {checksum}, got {found}")
+        raise InvalidInputError(f"{path}: the file is damaged: its checksum must be {shown(checksum)}, got {found}")
 
 
 def read_text(path: str | Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:

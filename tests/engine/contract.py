@@ -19,6 +19,8 @@ from fewjoules.engine.simulator.failures import delivered_uploads
 class PlainBackend:
     """Runs ``client_round`` for one participant after the other."""
 
+    sends_changes = False
+
     def __init__(self, module, clients, options):
         self.module, self.data, self.options = module, clients, options
         self.states = {}

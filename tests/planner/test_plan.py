@@ -57,6 +57,11 @@ def test_kept_entries_are_rounded_only_at_the_end(plan):
         (lambda d: d | {"plans": [d["plans"][0] | {"sparsity": [2.0, True]}]}, "sparsity must be a list of numbers"),
         (lambda d: d | {"plans": [d["plans"][0] | {"sparsity": ["2"]}]}, "sparsity must hold numbers only"),
         (lambda d: d | {"plans": [d["plans"][0] | {"sparsity": 2.0}]}, "sparsity must be a list of numbers"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"sparsity": []}]}, "sparsity must have an entry .*, got none"),
+        (
+            lambda d: d | {"plans": [d["plans"][0] | {"lower_bound_joules": 1e308}]},
+            r"lower_bound_joules must be at most energy_joules = \d.*, got 1e\+308",
+        ),
         (lambda d: d | {"plans": [d["plans"][0] | {"rounds": 10**400}]}, r"rounds must be .*, got 10+\.\.\."),
         (lambda d: d | {"plans": [d["plans"][0] | {"scheme": ["a"]}]}, "scheme must be a name"),
         (lambda d: d | {"plans": [d["plans"][0] | {"solver": "\ud800"}]}, "solver must be a name"),
@@ -106,6 +111,8 @@ def test_a_key_that_is_given_twice_is_refused():
         ({"rounds": np.inf}, "rounds must be a finite number"),
         ({"radio_joules": 1e308, "compute_joules": 1e308}, "energy_joules must be a finite number"),
         ({"lower_bound_joules": -1.0}, "lower_bound_joules must be"),
+        ({"lower_bound_joules": 1e9}, "lower_bound_joules must be at most energy_joules"),
+        ({"radio_joules": 0.0, "compute_joules": 0.0}, "lower_bound_joules must be at most energy_joules = 0.0"),
         ({"scheme": None}, "scheme must be a name"),
     ],
 )

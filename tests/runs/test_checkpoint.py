@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.saved import tensors_of
+from fewjoules.engine.loop import TrainingLoop
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
-from fewjoules.engine.simulator.loop import TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.ledger.log import RowLog
@@ -326,6 +326,12 @@ def test_a_checkpoint_that_lacks_a_key_is_refused(key, saved):
     del header[key]
     rewrite(saved, header)
     assert_refused(saved, key)
+
+
+@pytest.mark.parametrize("value", [[], "", {}, ["0x0p+0"], ["0x0p+0"] * 3, 0.5, [0.5, 0.5]], ids=str)
+def test_a_last_test_of_other_than_two_numbers_is_refused(value, saved):
+    rewrite(saved, header_of(saved) | {"last_test": value})
+    assert_refused(saved, "header")
 
 
 @pytest.mark.parametrize("header", [[], 3, None, "text"])

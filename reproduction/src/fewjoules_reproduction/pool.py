@@ -17,7 +17,7 @@ from fewjoules_reproduction.records import Record, Records
 from fewjoules_reproduction.studies import STUDIES, Setting
 
 if TYPE_CHECKING:
-    from fewjoules.engine.simulator.loop import Report
+    from fewjoules.engine.loop import Report
     from fewjoules_reproduction.lab import Lab
 
 

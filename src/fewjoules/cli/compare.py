@@ -14,7 +14,7 @@ import typer
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.cli.plan import plans_of
-from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError
+from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError, shown
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEMES
 from fewjoules.runs.files import COMPARISON, PAGE, PLAN, RUN
@@ -122,7 +122,7 @@ def _require_schemes(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names or [text]:
         if name not in SCHEMES:
-            raise InvalidInputError(f"--schemes must be names out of {', '.join(SCHEMES)}, got {name!r}")
+            raise InvalidInputError(f"--schemes must be names out of {', '.join(SCHEMES)}, got {shown(name)}")
     return list(dict.fromkeys(names))
 
 

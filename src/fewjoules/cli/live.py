@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from fewjoules.engine.simulator.loop import Report
+    from fewjoules.engine.loop import Report
 
 COMPILING = "first round, in which kernels may compile"
 

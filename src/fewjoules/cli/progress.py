@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from fewjoules.engine.simulator.loop import Report
+    from fewjoules.engine.loop import Report
 
 _LINE_SECONDS = 10.0
 

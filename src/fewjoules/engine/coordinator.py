@@ -7,6 +7,7 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.codec.frame import encoded_size
+from fewjoules.engine.accounts import Accounts
 from fewjoules.engine.algorithm.backend import Backend
 from fewjoules.engine.algorithm.client import dense_bytes
 from fewjoules.engine.algorithm.options import TrainingOptions
@@ -14,7 +15,6 @@ from fewjoules.engine.algorithm.round import RoundPlan, kept_entries, plan_round
 from fewjoules.engine.algorithm.server import broadcast_update, server_step
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.models.layout import ModelParts
-from fewjoules.engine.simulator.accounts import Accounts
 from fewjoules.ledger.schema import RowArray
 
 

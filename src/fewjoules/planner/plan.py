@@ -72,7 +72,12 @@ class Plan:
             checked[name] = None if value is None else require_number(name, value, low=0.0)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        require_number("energy_joules", self.energy_joules, low=0.0)
+        if self.sparsity.size == 0:
+            raise InvalidInputError("sparsity must have an entry for each device, got none")
+        energy = require_number("energy_joules", self.energy_joules, low=0.0)
+        bound = self.lower_bound_joules
+        if bound is not None and bound > energy and not math.isclose(bound, energy, rel_tol=1e-9):
+            raise InvalidInputError(f"lower_bound_joules must be at most energy_joules = {energy!r}, got {bound!r}")
 
     @property
     def energy_joules(self) -> float:

@@ -3,7 +3,7 @@
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import OUTER_MOMENTS
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
+from fewjoules.engine.loop import REASONS, Totals, TrainingLoop
 from fewjoules.engine.models.layout import Layout
-from fewjoules.engine.simulator.loop import REASONS, Totals, TrainingLoop
 from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
 from fewjoules.files import require_regular, whole_file
 from fewjoules.ledger.schema import LEDGER, METRICS
@@ -66,7 +66,7 @@ def load_checkpoint(path: Path, identity: Identity, simulator: Coordinator) -> d
     try:
         rest = {
             "totals": _totals(header["totals"]),
-            "last_test": tuple(float.fromhex(value) for value in header["last_test"]),
+            "last_test": _last_test(header["last_test"]),
             "reason": header["reason"] if header["reason"] is None else REASONS[REASONS.index(header["reason"])],
             "parts": {name: dict(header["parts"][name]) for name in (LEDGER.name, METRICS.name)},
         }
@@ -150,6 +150,11 @@ def _model_layout(simulator: Coordinator) -> dict[str, Any]:
     return {"weights": parts.parameters.shapes, "buffers": parts.buffers.shapes, "tied": parts.tied}
 
 
+def _last_test(told: Iterable[str]) -> tuple[float, float]:
+    loss, accuracy = map(float.fromhex, told)
+    return loss, accuracy
+
+
 def _totals(told: Mapping[str, Any]) -> Totals:
     """Return the totals; each must be at least 0, or NaN if it is unknown."""
     totals = Totals(**told)
@@ -163,13 +168,13 @@ def _totals(told: Mapping[str, Any]) -> Totals:
 
 def _tensors(simulator: Coordinator) -> dict[str, SavedTensor]:
     state = simulator.state
-    charged = simulator.options.downlink == "charged"
+    needed = simulator.options.downlink == "charged" or simulator.backend.sends_changes
     server = {
         "weights": state.weights,
         "buffers": state.buffers,
         "accepted": torch.from_numpy(state.accepted),
         "synced": torch.from_numpy(state.synced),
-        "broadcast": state.broadcast if charged else state.broadcast[:0],
+        "broadcast": state.broadcast if needed else state.broadcast[:0],
         **{_OUTER + name: tensor for name, tensor in state.outer.items()},
     }
     server |= {_FIXED + name: tensor for name, tensor in simulator.parts.fixed.items()}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fewjoules import __version__
-from fewjoules.engine.simulator.loop import INTERRUPTED, Report, TrainingLoop, first_round_at
+from fewjoules.engine.loop import INTERRUPTED, Report, TrainingLoop, first_round_at
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, remove_partials

@@ -8,7 +8,7 @@ import numpy as np
 
 from fewjoules.engine.algorithm.round import participants_per_round
 from fewjoules.engine.coordinator import Coordinator
-from fewjoules.engine.simulator.loop import TrainingLoop
+from fewjoules.engine.loop import TrainingLoop
 from fewjoules.errors import InvalidInputError
 from fewjoules.ledger.log import RowLog, require_parts
 from fewjoules.ledger.schema import LEDGER, METRICS

@@ -11,6 +11,7 @@ from fewjoules.runs.files import PLAN, SCENARIO, SETTINGS, SETTINGS_VERSION
 from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.scenario import Scenario
 
+COMMANDS = ("train", "compare")
 _KINDS = {
     "scenario": str,
     "scenario_folder": str,
@@ -58,6 +59,9 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
             f"{file}: must be a table of version {SETTINGS_VERSION} with the keys {', '.join(sorted(keys))}, "
             f"got {shown(got)}"
         )
+    if settings["command"] not in COMMANDS:
+        allowed = " or ".join(COMMANDS)
+        raise InvalidInputError(f"{file}: command must be {allowed}, got {shown(settings['command'])}")
     if command is not None and settings["command"] != command:
         raise InvalidInputError(
             f"{folder}: the run was made by fewjoules {settings['command']}; {command} --resume cannot continue it"

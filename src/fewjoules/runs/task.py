@@ -22,7 +22,7 @@ from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build, parameter_count, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
-from fewjoules.physics.fleet import COSTS
+from fewjoules.physics.fleet import COSTS, Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.device import device_name
 from fewjoules.runs.training import Task
@@ -146,9 +146,16 @@ def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
         "partition": [task.training.partition, task.training.dirichlet_concentration, task.training.shards_per_client],
         "architecture": task.scenario.architecture,
         "architecture source": source_digest(str(task.scenario.architecture), task.scenario.folder),
+        **identity_of_fleet(fleet),
+        "training": options.to_dict(),
+    }
+
+
+def identity_of_fleet(fleet: Fleet) -> dict[str, Any]:
+    """Return the costs of a fleet and the laws of its channels as plain values."""
+    return {
         "fleet": {name: _plain(getattr(fleet, name)) for name in COSTS if name != "battery_joules"},
         "fading": [None if law is None else law.describe() for law in fleet.fading or ()],
-        "training": options.to_dict(),
     }
 
 

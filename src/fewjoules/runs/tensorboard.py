@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from types import TracebackType
 
-from fewjoules.engine.simulator.loop import Report
+from fewjoules.engine.loop import Report
 from fewjoules.errors import InvalidInputError
 
 

@@ -14,11 +14,11 @@ from torch import nn
 from fewjoules.arrays import IntArray
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.presets import preset_options
+from fewjoules.engine.loop import Report
 from fewjoules.engine.models.layout import require_trainable
 from fewjoules.engine.models.loss import Loss, cross_entropy
 from fewjoules.engine.models.networks import parameter_count
 from fewjoules.engine.simulator.federation import Federation, Samples
-from fewjoules.engine.simulator.loop import Report
 from fewjoules.errors import FewJoulesWarning, InvalidInputError, require_array
 from fewjoules.ledger.schema import RowArray
 from fewjoules.physics.fleet import Fleet

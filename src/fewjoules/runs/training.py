@@ -11,9 +11,9 @@ from torch import nn
 from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.saved import tensors_of
+from fewjoules.engine.loop import Report, TrainingLoop
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.federation import Federation, Samples
-from fewjoules.engine.simulator.loop import Report, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import DivergedError, InvalidInputError
 from fewjoules.ledger.log import RowLog

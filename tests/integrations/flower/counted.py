@@ -53,6 +53,8 @@ class CountedRun:
         self.saved = {client: [] for client in range(CLIENTS)}  # changes that reached a memory
         self.trainings = []  # (client, round) of each
         self.accepted = {}  # round -> client -> update
+        self.started_elsewhere = []  # (client, round) of trainings from another model than the server's
+        self._models = {}  # round -> the weights that it starts from
         self._at_node = None  # (client, round) while a node answers
         self._computed = None
         self.grid = LocalGrid(self.nodes())
@@ -73,7 +75,7 @@ class CountedRun:
 
     def strategy(self, **given):
         arguments = {"folder": self.server_folder, "rules": self.rules, "clock": JumpingClock().clock()}
-        options = given.pop("options", None) or self.options()
+        options = given.pop("options") if "options" in given else self.options()
         return FewJoulesStrategy(options, **arguments | given)
 
     def run(self, **given):
@@ -102,6 +104,7 @@ class CountedRun:
         """Check for each client that what it computed was accepted or is held back, and that the weights agree."""
         state = strategy.loop.simulator.state
         assert state.round == ROUNDS
+        assert self.started_elsewhere == []
         moved = np.zeros(SIZE)
         for client in range(CLIENTS):
             accepted = np.zeros(SIZE)
@@ -138,7 +141,9 @@ class CountedRun:
 
         return app
 
-    def _trainer(self, _held, _request):
+    def _trainer(self, held, _request):
+        if not np.array_equal(held.weights, self._models[self._at_node[1]]):
+            self.started_elsewhere.append(self._at_node)
         return self._steps
 
     def _steps(self, state, order):
@@ -201,6 +206,7 @@ class CountedRun:
 
         def counted_run(backend, state, plan, meanwhile):
             self.accepted[plan.number] = {}
+            self._models[plan.number] = state.weights.numpy().copy()
             return run(backend, state, plan, meanwhile)
 
         def counted_update(screening, reply, order, *rest):

@@ -81,6 +81,19 @@ def ledger(folder: Path):
     return read_table(folder / "ledger.parquet", LEDGER)
 
 
+def require_models(deployed: Deployed, folder: Path) -> int:
+    """Check that the nodes of the last round began it with the server's model, bit by bit; return how many they are."""
+    end, rows = final(folder), ledger(folder)
+    last = int(rows["round"].max())
+    nodes = rows[(rows["round"] == last) & rows["delivered"]]["device"].tolist()
+    for node in nodes:
+        held = deployed.held(folder, node)
+        assert held.model_round == last - 1, f"client {node} holds the model of round {held.model_round}"
+        before = end["weights"] + end["last_change"]  # exact: all changes of the counts are sums of powers of two
+        np.testing.assert_array_equal(held.weights, before, err_msg=f"client {node} holds another model")
+    return len(nodes)
+
+
 def computed_rounds(deployed: Deployed, folder: Path, seed: int = 0) -> list[set[int]]:
     """Return the rounds that each client computed, after checking that each is counted exactly once.
 

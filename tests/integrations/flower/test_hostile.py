@@ -14,6 +14,7 @@ from fewjoules.codec.frame import encode
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.errors import FewJoulesError, InvalidInputError
 from fewjoules.integrations.flower.backend import RoundRules
+from fewjoules.integrations.flower.records import STYPE
 from fewjoules.integrations.flower.screening import Screening
 from tests.integrations.flower.counted import CLIENTS, ROUNDS, SIZE, asks, initial, weights_of
 from tests.integrations.flower.grid import Killed
@@ -69,9 +70,13 @@ def with_buffers(data):
     return tamper
 
 
-def with_ordinary_array(reply):
-    reply.content["upload"] = ArrayRecord({"update": Array(np.zeros(SIZE, np.float32))})
-    return reply
+def with_arrays(update):
+    def tamper(reply):
+        empty = Array("uint8", (0,), STYPE, b"")
+        reply.content["upload"] = ArrayRecord({"update": update, "buffers": empty})
+        return reply
+
+    return tamper
 
 
 def with_metrics_for_config(reply):
@@ -109,7 +114,10 @@ HOSTILE = {
     "buffers": (with_buffers(payload(range(2), [1.0, 2.0], size=2)), "do not decode"),
     "one buffer": (with_buffers(payload([0], [1.0], size=1)), "must have 0 entries, got 1"),
     "broken buffers": (with_buffers(b"no"), "do not decode"),
-    "ordinary array": (with_ordinary_array, "of the kind 'fewjoules.payload.v1'"),
+    "ordinary array": (with_arrays(Array(np.zeros(SIZE, np.float32))), "of the kind 'fewjoules.payload.v1'"),
+    "array of no payload": (with_arrays(Array("uint8", (2,), STYPE, b"no")), "does not decode"),
+    "update as text": (with_update("text"), "of the kind"),
+    "update as numbers": (with_update([1, 2]), "of the kind"),
     "no update": (without("upload", "update"), "of the kind"),
     "no buffers": (without("upload", "buffers"), "of the kind"),
     "no upload": (without("upload"), "lacks a record"),
@@ -176,6 +184,14 @@ def test_a_reply_that_is_too_large_is_refused_or_scaled(counted, caplog):
 def test_limits_that_make_no_sense_are_refused(given):
     with pytest.raises(InvalidInputError, match=r"(max_norm|excess) must be .*, got "):
         Screening(**given)
+
+
+@pytest.mark.parametrize(
+    "given", [{"deadline_seconds": 0.0}, {"deadline_seconds": np.inf}, {"attempts": 0}, {"min_replies": -1}]
+)
+def test_rules_by_which_no_round_could_end_are_refused(given):
+    with pytest.raises(InvalidInputError, match=rf"{next(iter(given))} must be .*, got "):
+        RoundRules(**given)
 
 
 values = st.one_of(

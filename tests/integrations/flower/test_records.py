@@ -52,5 +52,5 @@ def test_large_payloads_are_arrays_which_flower_sends_in_pieces():
 @pytest.mark.parametrize("upload", [ConfigRecord({"update": "text"}), MetricRecord({"update": 1}), ArrayRecord()])
 def test_a_reply_without_payloads_is_refused(upload):
     content = RecordDict({OURS: reply_record(Reply("run", "client", 1))[OURS], UPLOAD: upload})
-    with pytest.raises(InvalidInputError, match="update must be bytes"):
+    with pytest.raises(InvalidInputError, match="update must be bytes, or an array of the kind"):
         reply_of(message(content))

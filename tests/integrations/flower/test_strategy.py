@@ -10,8 +10,11 @@ from torch import nn
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.errors import FewJoulesError
+from fewjoules.integrations.flower.backend import RoundRules
 from fewjoules.integrations.flower.client import client_app
 from fewjoules.integrations.flower.mod import fewjoules_mod
+from fewjoules.integrations.flower.polling import Clock
 from fewjoules.integrations.flower.records import array_record, named_arrays, payload_of
 from fewjoules.integrations.flower.strategy import FewJoulesStrategy
 from fewjoules.physics.fleet import Fleet
@@ -150,3 +153,36 @@ def test_a_device_that_does_not_reply_is_booked_with_nothing(tmp_path):
         assert not silent[name].any(), name
         assert others[name].all(), name
     assert (others["uplink_joules"] > 2.0).all()
+
+
+def test_a_round_waits_for_nodes_that_are_away_instead_of_using_up_its_attempts(tmp_path):
+    grid, clock = LocalGrid(nodes_of(own_clients(), tmp_path)), JumpingClock()
+    away = {}
+
+    def leave_for_a_while(_round, _arrays):
+        if not away:
+            away.update(grid.nodes)
+            grid.nodes.clear()
+        return MetricRecord({"loss": 1.0})
+
+    def sleep(seconds):
+        JumpingClock.sleep(clock, seconds)
+        if away and clock.seconds > 500.0:
+            grid.nodes.update(away)
+
+    strategy = FewJoulesStrategy(
+        TrainingOptions.of(**OPTIONS, evaluate_every=1), clock=Clock(lambda: clock.seconds, sleep)
+    )
+    strategy.start(grid, network(), evaluate_fn=leave_for_a_while)
+    assert strategy.loop.ledger.rows()["delivered"].all()
+    assert away
+    assert clock.seconds > 500.0
+
+
+def test_a_round_whose_nodes_stay_away_ends_with_one_sentence(tmp_path):
+    grid, clock = LocalGrid(nodes_of(own_clients(), tmp_path)), JumpingClock()
+    rules = RoundRules(deadline_seconds=50.0, attempts=3)
+    strategy = FewJoulesStrategy(TrainingOptions.of(**OPTIONS, evaluate_every=1), rules=rules, clock=clock.clock())
+    with pytest.raises(FewJoulesError, match="round 2 had 0 accepted uploads after 3 attempts"):
+        strategy.start(grid, network(), evaluate_fn=lambda _round, _arrays: grid.nodes.clear())
+    assert clock.seconds == pytest.approx(150.0)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -297,18 +296,3 @@ def test_a_folder_that_others_could_use_is_refused(place, monkeypatch, kind):
         folder.symlink_to(place if kind == "link" else place / "nothing")
     with pytest.raises(InvalidInputError, match="must be a folder of this user, without links"):
         Worker("fewjoules_own_task:node", {})
-
-
-def test_a_request_of_an_earlier_round_is_refused_and_changes_nothing(place):
-    """It may have waited in a queue: its server did not yet know of uploads that it has accepted since."""
-    import fewjoules_own_task
-
-    training = local_training(*fewjoules_own_task.node({}))
-    memory = NodeMemory(place / "state", "a", "run")
-    reply = answer(request_of(2), memory, training)
-    held = memory.path.read_bytes()
-    with pytest.raises(InvalidInputError, match="round 2 was answered already, got an order for round 1"):
-        answer(request_of(1), memory, training)
-    assert memory.path.read_bytes() == held
-    late = replace(request_of(2), config={"other": 1})
-    assert answer(late, memory, training).round == reply.round

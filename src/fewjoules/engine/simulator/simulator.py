@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from fewjoules.cores import CORES
+from fewjoules.engine.accounts import Accounts
 from fewjoules.engine.algorithm.backend import Backend
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
 from fewjoules.engine.models.layout import ModelParts
 from fewjoules.engine.models.loss import Loss
-from fewjoules.engine.simulator.accounts import Accounts
 from fewjoules.engine.simulator.cpu.backend import CpuBackend
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.evaluate import Evaluator

@@ -17,7 +17,7 @@ from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult
 from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import broadcast_update, mean_buffers, mean_update
 from fewjoules.engine.algorithm.state import ClientState, ServerState
-from fewjoules.errors import FewJoulesError, InvalidInputError
+from fewjoules.errors import FewJoulesError, InvalidInputError, require_integer, require_number
 from fewjoules.integrations.flower.arrays import Layout
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 from fewjoules.integrations.flower.node import dense_payload
@@ -42,6 +42,12 @@ class RoundRules:
     min_replies: int = 1
     attempts: int = 5
 
+    def __post_init__(self) -> None:
+        """Refuse rules by which no round could end."""
+        require_number("deadline_seconds", self.deadline_seconds, low=0.0, above=True)
+        require_integer("min_replies", self.min_replies, low=0, high=2**31 - 1)
+        require_integer("attempts", self.attempts, low=1, high=2**31 - 1)
+
 
 USUAL_RULES, USUAL_SCREENING = RoundRules(), Screening()
 
@@ -55,6 +61,8 @@ class _Accepted:
 
 class FlowerBackend:
     """Runs rounds on the nodes of a grid; what clients keep stays on their nodes."""
+
+    sends_changes = True
 
     def __init__(
         self,
@@ -253,8 +261,9 @@ class _Downlink:
         return request, self._records[whole]
 
     def _form(self, whole: bool) -> bool:
-        """Whether to send the whole model: if it is needed, or no larger than its last change."""
-        return whole or len(self._payload(True)) <= len(self._payload(False))
+        """Whether to send the whole model: if it is needed, or its last change is unknown or no smaller."""
+        changed = self._state.broadcast.numel() > 0
+        return whole or not changed or len(self._payload(True)) <= len(self._payload(False))
 
     def _payload(self, whole: bool) -> bytes:
         if whole not in self._weights:

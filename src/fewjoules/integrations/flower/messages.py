@@ -3,14 +3,16 @@
 import hashlib
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from fewjoules.errors import InvalidInputError
 
 WHOLE = -1  # in place of a base: the message has the whole model
 _LENGTH = struct.Struct("<Q")
 _BLOBS = ("weights", "buffers", "update")
+Message = TypeVar("Message", bound="Request | Reply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +73,27 @@ def to_frame(message: Request | Reply) -> bytes:
 
 def request_from_frame(frame: bytes) -> Request:
     """Read a request that ``to_frame`` wrote."""
-    return Request(**_read(frame))
+    return _read(frame, lambda data: Request(**data))
 
 
 def reply_from_frame(frame: bytes) -> Reply:
     """Read a reply that ``to_frame`` wrote."""
-    data = _read(frame)
-    return Reply(**data | {name: tuple(data[name]) for name in ("losses", "correct")})
+    return _read(frame, lambda data: Reply(**data | {name: tuple(data[name]) for name in ("losses", "correct")}))
 
 
-def _read(frame: bytes) -> dict[str, Any]:
+def _read(frame: bytes, made: Callable[[dict[str, Any]], Message]) -> Message:
     try:
         (length,) = _LENGTH.unpack_from(frame)
         start = _LENGTH.size + length
         data: dict[str, Any] = json.loads(frame[_LENGTH.size : start])
         for name, size in data.pop("blobs").items():
+            if name not in _BLOBS or isinstance(size, bool) or size < 0:
+                raise ValueError(f"{size!r} bytes of {name!r}")
             data[name] = frame[start : start + size]
             start += size
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = made(data)
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInputError(f"a message between node and worker cannot be read ({type(error).__name__})") from error
     if start != len(frame):
         raise InvalidInputError(f"a message between node and worker must have {start} bytes, got {len(frame)}")
-    return data
+    return message

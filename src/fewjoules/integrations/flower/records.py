@@ -131,7 +131,7 @@ def named_arrays(record: ArrayRecord) -> Named:
 
 def array_record(arrays: Named) -> ArrayRecord:
     """Return an ordinary record of arrays."""
-    return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
+    return ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in arrays.items()})
 
 
 def _whole(value: Any) -> int:

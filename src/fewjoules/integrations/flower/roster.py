@@ -68,7 +68,7 @@ class Roster:
             if member.told.client not in self.members:
                 self._take_in(self._waiting.pop(node))
         new = [node for node in online if not self._is_known(node)]
-        told = _introductions(grid, new, self._clock)
+        told = self._introductions(grid, new)
         for node in new:
             if node in told:
                 name = online[node].name
@@ -103,6 +103,17 @@ class Roster:
         self.keys[member.told.client] = member.key
         self.members[member.told.client] = member
 
+    def _introductions(self, grid: Grid, nodes: list[int]) -> dict[int, Introduction]:
+        ask = RecordDict({OURS: ConfigRecord({"ask": INTRODUCE})})
+        messages = [Message(ask, dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
+        found = {}
+        for place, reply in send(grid, messages, INTRODUCTION_SECONDS, clock=self._clock).items():
+            try:
+                found[nodes[place]] = _introduction_of(reply)
+            except InvalidInputError as error:
+                self._warn(f"node {nodes[place]} did not introduce itself: {error}")
+        return found
+
     def _refuse(self, member: Member, reason: str) -> None:
         self._refused.add(member.node)
         self._warn(f"node {member.node} is refused: {reason}")
@@ -111,20 +122,6 @@ class Roster:
         if text not in self._warned:
             self._warned.add(text)
             _log.warning("%s", text)
-
-
-def _introductions(grid: Grid, nodes: list[int], clock: Clock) -> dict[int, Introduction]:
-    ask = RecordDict({OURS: ConfigRecord({"ask": INTRODUCE})})
-    messages = [Message(ask, dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
-    if not messages:
-        return {}
-    found = {}
-    for place, reply in send(grid, messages, INTRODUCTION_SECONDS, clock=clock).items():
-        try:
-            found[nodes[place]] = _introduction_of(reply)
-        except InvalidInputError as error:
-            _log.warning("node %s did not introduce itself: %s", nodes[place], error)
-    return found
 
 
 def _introduction_of(reply: Message) -> Introduction:

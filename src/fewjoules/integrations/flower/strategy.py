@@ -16,13 +16,13 @@ from torch import nn
 
 from fewjoules import __version__
 from fewjoules.arrays import Floats, IntArray
+from fewjoules.engine.accounts import Accounts
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
+from fewjoules.engine.loop import Report, TrainingLoop
 from fewjoules.engine.models.layout import Layout, ModelParts
-from fewjoules.engine.simulator.accounts import Accounts
-from fewjoules.engine.simulator.loop import Report, TrainingLoop
-from fewjoules.errors import FewJoulesError, InvalidInputError
+from fewjoules.errors import FewJoulesError, InvalidInputError, require_integer
 from fewjoules.integrations.flower.arrays import BUFFERS, CONSTANT, WEIGHTS, FlatModel
 from fewjoules.integrations.flower.backend import USUAL_RULES, USUAL_SCREENING, FlowerBackend, RoundRules
 from fewjoules.integrations.flower.deployment import Deployment
@@ -36,11 +36,11 @@ from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
-from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN
+from fewjoules.runs.files import CHECKPOINT, LEDGER_TABLE, METRICS_TABLE, PLAN
 from fewjoules.runs.interval import CheckpointInterval
 from fewjoules.runs.lock import locked
 from fewjoules.runs.saver import Checkpoints, require_every_round
-from fewjoules.runs.task import planned_options
+from fewjoules.runs.task import identity_of_fleet, planned_options
 from fewjoules.scenario import Scenario
 
 EVERY_ROUND = 0.0  # seconds between checkpoints: nodes forget an upload once the next order says that it was accepted
@@ -75,7 +75,8 @@ class FewJoulesStrategy(Strategy):
             raise InvalidInputError("FewJoulesStrategy needs exactly one of options and scenario")
         self.options, self.scheme, self.fleet = options, scheme, fleet
         self.scenario = Scenario.from_toml(scenario) if isinstance(scenario, str | Path) else scenario
-        self.clients = clients or (options.clients if options is not None else len(_fleet_of(self.scenario)))
+        known = options.clients if options is not None else len(_fleet_of(self.scenario))
+        self.clients = known if clients is None else require_integer("clients", clients, low=1, high=2**31 - 1)
         if options is not None and self.clients != options.clients:
             raise InvalidInputError(f"clients must be {options.clients} as in the options, got {self.clients}")
         self.folder = None if folder is None else Path(folder)
@@ -123,7 +124,7 @@ class FewJoulesStrategy(Strategy):
                 clock=self.clock,
             )
             coordinator = _coordinator(options, deployment, model, fleet, backend)
-            return self._train(coordinator, deployment, model, evaluate_fn)
+            return self._train(coordinator, deployment, fleet, model, evaluate_fn)
 
     def summary(self) -> None:
         """Log what is trained and how."""
@@ -155,6 +156,14 @@ class FewJoulesStrategy(Strategy):
     def _deployed(self, grid: Grid) -> tuple[Deployment, Roster]:
         """Wait for the clients; those of a run that was begun before keep their numbers."""
         begun = None if self.folder is None else Deployment.load(self.folder)
+        if begun is not None and len(begun.clients) != self.clients:
+            raise InvalidInputError(
+                f"{self.folder}: the run was begun with {len(begun.clients)} clients, got {self.clients}"
+            )
+        if begun is None and self.folder is not None and (self.folder / CHECKPOINT).exists():
+            raise InvalidInputError(
+                f"{self.folder}: must be empty or the folder of a deployment, got that of another run"
+            )
         known = {} if begun is None else {name: bytes.fromhex(key) for name, key in begun.keys.items()}
         roster = Roster(known, self.clock)
         if begun is not None:
@@ -176,15 +185,20 @@ class FewJoulesStrategy(Strategy):
             self.plan = planned(scenario, self.scheme)
             options, fleet = planned_options(scenario, self.plan, model.weights.size), scenario.fleet
             _log_plan(self.plan, deployment.names)
-            if self.folder is not None:
-                self.plan.save(self.folder / PLAN)
         assert options is not None
         return options if num_rounds is None else replace(options, rounds=num_rounds), fleet
 
     def _train(
-        self, coordinator: Coordinator, deployment: Deployment, model: FlatModel, evaluate_fn: EvaluateFn | None
+        self,
+        coordinator: Coordinator,
+        deployment: Deployment,
+        fleet: Fleet | None,
+        model: FlatModel,
+        evaluate_fn: EvaluateFn | None,
     ) -> Result:
-        loop, saver = self._opened(coordinator, deployment)
+        loop, saver = self._opened(coordinator, deployment, fleet)
+        if self.plan is not None and self.folder is not None:
+            self.plan.save(self.folder / PLAN)
         self.loop, result = loop, Result()
         loop.saver = saver
 
@@ -213,7 +227,9 @@ class FewJoulesStrategy(Strategy):
             loop.metrics.finish(self.folder / METRICS_TABLE, keep_parts=True)
         return result
 
-    def _opened(self, coordinator: Coordinator, deployment: Deployment) -> tuple[TrainingLoop, Checkpoints | None]:
+    def _opened(
+        self, coordinator: Coordinator, deployment: Deployment, fleet: Fleet | None
+    ) -> tuple[TrainingLoop, Checkpoints | None]:
         """Return a loop at the first round, or at the round after the last complete one."""
         if self.folder is None:
             return TrainingLoop(coordinator, RowLog(None, LEDGER), RowLog(None, METRICS)), None
@@ -221,6 +237,7 @@ class FewJoulesStrategy(Strategy):
             "fewjoules version": __version__,
             "run": deployment.run,
             "clients": deployment.names,
+            **({} if fleet is None else identity_of_fleet(fleet)),
             "training": coordinator.options.to_dict(),
             "parameters": coordinator.parameters.size,
         }

@@ -41,6 +41,8 @@ from fewjoules.engine.simulator.stack.model import ClientModel
 class CpuBackend:
     """Trains ``chunk`` clients at a time as one stack; a chunk of one works without vmap, for any module."""
 
+    sends_changes = False
+
     def __init__(
         self,
         model: nn.Module,

@@ -48,6 +48,8 @@ Graphs = dict[tuple[int, int, int, InnerRule, bool, bool], RecordedSteps]
 class CudaBackend:
     """Trains a chunk of clients at a time; a module that vmap cannot run has chunks of one."""
 
+    sends_changes = False
+
     def __init__(
         self,
         model: nn.Module,

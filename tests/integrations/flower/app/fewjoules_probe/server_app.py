@@ -28,4 +28,5 @@ def main(grid: Grid, context: Context) -> None:
         weights=state.weights.numpy(),
         buffers=state.buffers.numpy(),
         accepted=state.accepted,
+        last_change=state.broadcast.numpy(),
     )

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from fewjoules.engine.accounts import round_seconds
 from fewjoules.engine.coordinator import Coordinator, Outcome
-from fewjoules.engine.simulator.accounts import round_seconds
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import METRICS, RowArray
