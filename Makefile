@@ -38,11 +38,12 @@ format: $(READY)  ## format the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## planner, codec and simulator beside their rivals
+bench: $(READY)  ## planner, codec, simulator and deployment beside their rivals
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[bench]'
 	$(BIN)/python benchmarks/planner.py
 	$(BIN)/python benchmarks/codec.py
 	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/flower.py
 
 docs: $(READY)  ## draw the reproduction of the paper from its records and fill docs/reproduction.md
 	$(BIN)/fewjoules reproduce --runs results/reproduction/runs --no-train --out results/reproduction

@@ -152,8 +152,9 @@ def measure_run(deployment: Loopback, wire: Wire, plan: Plan, run: Run, folder: 
         for (start, end), payload in zip(itertools.pairwise(ends), payloads, strict=True)
     ]
     seconds = ", ".join(f"{each['seconds']:.1f}" for each in rounds)
-    print(f"  {run.contestant}: rounds of {seconds} s", flush=True)
-    return {**asdict(run), "load_average": [load_before, os.getloadavg()[0]], "rounds": rounds}
+    loads = [load_before, os.getloadavg()[0]]
+    print(f"  {run.contestant}: rounds of {seconds} s; load average {loads[0]:.1f} to {loads[1]:.1f}", flush=True)
+    return {**asdict(run), "load_average": loads, "rounds": rounds}
 
 
 def run_config(model: str, run: Run, folder: Path, marks: Path) -> dict[str, str | int | float]:

@@ -296,3 +296,15 @@ def test_a_folder_that_others_could_use_is_refused(place, monkeypatch, kind):
         folder.symlink_to(place if kind == "link" else place / "nothing")
     with pytest.raises(InvalidInputError, match="must be a folder of this user, without links"):
         Worker("fewjoules_own_task:node", {})
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="environments are read from /proc")
+@pytest.mark.parametrize(("users", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_of_a_worker_sleep_while_they_wait_unless_the_user_says_otherwise(place, monkeypatch, users, expected):
+    if users is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    else:
+        monkeypatch.setenv("OMP_WAIT_POLICY", users)
+    asked_from_another_process(place)
+    (process,) = calls(place)
+    assert f"OMP_WAIT_POLICY={expected}".encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")

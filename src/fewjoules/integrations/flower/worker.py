@@ -132,8 +132,13 @@ def _own_folder() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without Flower's mark of one task, which ends before the worker does."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("FLWR_TASK")}
+    """Return the environment without Flower's mark of one task, which ends before the worker does.
+
+    PyTorch's threads sleep while they wait for each other, unless the user said otherwise: by OpenMP's default they
+    spin, and on cores that other processes use as well the local steps of a small model then take 20 times as long.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_TASK")}
+    return {"OMP_WAIT_POLICY": "PASSIVE"} | kept
 
 
 def _send(connection: socket.socket, data: bytes) -> None:
