@@ -186,7 +186,7 @@ def node_configs(model: str, folder: Path) -> list[dict[str, str | int]]:
         path = folder / f"data-{node}.npz"
         np.savez(path, inputs=inputs, targets=targets)
         state = folder / f"state-{node}"
-        configs.append({"client-id": node, "model": model, "data": str(path), "state-dir": str(state)})
+        configs.append({"client-id": f"node-{node}", "model": model, "data": str(path), "state-dir": str(state)})
     return configs
 
 

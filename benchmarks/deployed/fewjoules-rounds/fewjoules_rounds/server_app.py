@@ -29,5 +29,5 @@ def main(grid: Grid, context: Context) -> None:
 
     rules = RoundRules(deadline_seconds=300.0, min_replies=config["clients"])
     mark_round(config["marks"], 0)
-    strategy = FewJoulesStrategy(options, folder=config["folder"], rules=rules)
+    strategy = FewJoulesStrategy(options, folder=config["folder"], rules=rules, wait_seconds=120.0)
     strategy.start(grid, new_model(config["model"]), evaluate_fn=mark)
