@@ -11,6 +11,7 @@ from fewjoules.cli.compare import compare
 from fewjoules.cli.export import export
 from fewjoules.cli.plan import plan
 from fewjoules.cli.plugins import CommandGroup
+from fewjoules.cli.profiles import profiles
 from fewjoules.cli.train import train
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app.command()(plan)
 app.command()(train)
 app.command()(compare)
 app.command()(export)
+app.command()(profiles)
 app.add_typer(calibrate, name="calibrate")
 
 

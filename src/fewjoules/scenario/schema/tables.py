@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag
 
 from fewjoules.arrays import FloatArray
 from fewjoules.convergence.intervals import FittedLaw, LawIntervals
@@ -42,6 +42,7 @@ class ModelTable(Table):
 
     parameters: Annotated[int, Field(ge=1, le=MAX_PARAMETERS)] | None = None
     architecture: str | None = None
+    flops_per_sample: Positive | None = None
     value_bits: Annotated[int, Field(ge=2, le=MAX_VALUE_BITS)] = 32
 
 
@@ -278,8 +279,11 @@ class DeviceTable(Table):
 
     name: Name
     count: Annotated[int, Field(ge=1, le=MAX_DEVICES)] = 1
+    profile: str | None = None
     joules_per_step: NonNegative | None = None
     seconds_per_step: NonNegative | None = None
+    joules_per_flop: NonNegative | None = None
+    seconds_per_flop: NonNegative | None = None
     gpu: GpuTable | None = None
     joules_per_bit: NonNegative | None = None
     message_joules: NonNegative | None = None
@@ -288,12 +292,29 @@ class DeviceTable(Table):
     radio: RadioTable | None = None
     battery_joules: Positive | None = None
     joules_per_sample: NonNegative | None = None
+    seconds_per_sample: NonNegative | None = None
     downlink_joules_per_bit: NonNegative | None = None
     downlink_seconds_per_bit: NonNegative | None = None
 
-    def costs(self, folder: ScenarioFolder, rates: dict[RadioTable, float]) -> Costs:
-        """Return the keyword arguments of ``Fleet`` for one such device."""
-        self._require_one_form("joules_per_step", "gpu", ("seconds_per_step",))
+    _profile_keys: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def profile_keys(self) -> frozenset[str]:
+        """Dotted keys that the device has from its profile."""
+        return self._profile_keys
+
+    def remember_profile(self, keys: frozenset[str]) -> None:
+        """Note the keys that the device has from its profile."""
+        self._profile_keys = keys
+
+    @property
+    def knows_step_seconds(self) -> bool:
+        """Whether the seconds of a local step are given in any form."""
+        return any(given is not None for given in (self.gpu, self.seconds_per_step, self.seconds_per_flop))
+
+    def costs(self, folder: ScenarioFolder, rates: dict[RadioTable, float], flops_per_sample: float | None) -> Costs:
+        """Return the keyword arguments of ``Fleet`` for one such device; ``flops_per_sample`` is the model's."""
+        self._require_compute_form()
         self._require_one_form("joules_per_bit", "radio", ("message_joules", "seconds_per_bit", "message_seconds"))
         costs: Costs = {
             "joules_per_step": self.joules_per_step,
@@ -309,6 +330,8 @@ class DeviceTable(Table):
         }
         if self.gpu is not None:
             costs["joules_per_step"], costs["seconds_per_step"] = self.gpu.joules_and_seconds()
+        if self.joules_per_flop is not None:
+            costs |= self._operation_costs(flops_per_sample)
         if self.radio is not None:
             radio = self.radio.radio(folder, rates)
             costs |= {
@@ -319,16 +342,57 @@ class DeviceTable(Table):
             }
         return costs
 
+    def _require_compute_form(self) -> None:
+        forms = {"joules_per_step": self.joules_per_step, "joules_per_flop": self.joules_per_flop, "gpu": self.gpu}
+        given = [form for form, value in forms.items() if value is not None]
+        if len(given) != 1 and given != ["joules_per_step", "joules_per_flop"]:
+            found = " and ".join(given).replace("gpu", "[device.gpu]") or "neither"
+            raise InvalidInputError(
+                "needs exactly one of joules_per_step, joules_per_flop (joules_per_step may stand beside it) and "
+                f"[device.gpu], got {found}"
+            )
+        if self.gpu is not None:
+            self._require_absent("seconds_per_step", "[device.gpu]")
+        if self.joules_per_flop is not None:
+            self._require_absent("joules_per_sample", "joules_per_flop")
+            self._require_absent("seconds_per_sample", "joules_per_flop")
+        for key, needed in (("seconds_per_flop", "joules_per_flop"), ("seconds_per_step", "seconds_per_flop")):
+            wanted = key == "seconds_per_flop" or self.joules_per_flop is not None
+            if wanted and getattr(self, key) is not None and getattr(self, needed) is None:
+                raise InvalidInputError(f"{needed} is missing: {key} needs it, got {key} = {getattr(self, key)!r}")
+
+    def _operation_costs(self, flops_per_sample: float | None) -> Costs:
+        """Return the costs of steps whose samples take ``flops_per_sample`` operations each."""
+        assert self.joules_per_flop is not None
+        if flops_per_sample is None:
+            raise InvalidInputError("joules_per_flop needs flops_per_sample in [model], which is missing")
+        timed = self.seconds_per_flop is not None
+        return {
+            "joules_per_step": self.joules_per_step or 0.0,
+            "joules_per_sample": self.joules_per_flop * flops_per_sample,
+            "seconds_per_step": self.seconds_per_step or 0.0 if timed else None,
+            "seconds_per_sample": (self.seconds_per_flop or 0.0) * flops_per_sample if timed else None,
+        }
+
     def _require_one_form(self, measured: str, modelled: str, extras: tuple[str, ...]) -> None:
         has_measured, has_model = getattr(self, measured) is not None, getattr(self, modelled) is not None
         if has_measured == has_model:
             given = "both" if has_model else "neither"
             raise InvalidInputError(f"needs exactly one of {measured} and [device.{modelled}], got {given}")
-        for key in extras:
-            if has_model and getattr(self, key) is not None:
-                raise InvalidInputError(
-                    f"{key} must be absent with [device.{modelled}], which gives it, got {getattr(self, key)!r}"
-                )
+        if has_model:
+            for key in extras:
+                self._require_absent(key, f"[device.{modelled}]")
+
+    def _require_absent(self, key: str, giver: str) -> None:
+        if getattr(self, key) is not None:
+            raise InvalidInputError(f"{key} must be absent with {giver}, which gives it, got {getattr(self, key)!r}")
+
+
+class DevicesTable(Table):
+    """The devices of a file alone, and what it says of the model."""
+
+    device: Annotated[list[DeviceTable], Field(min_length=1)]
+    model: ModelTable = ModelTable()
 
 
 class ScenarioTables(Table):
