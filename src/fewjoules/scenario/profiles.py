@@ -7,6 +7,7 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.files import read_text
 from fewjoules.profiles import Profile, keys_of, shipped_profile
 from fewjoules.scenario.folder import ScenarioFolder
+from fewjoules.scenario.schema.devices import TAIL
 from fewjoules.scenario.schema.sentences import require_fitting
 from fewjoules.scenario.schema.tables import DevicesTable
 
@@ -17,6 +18,8 @@ COMPUTE_FORMS = {
     "operations": ("joules_per_flop", "seconds_per_flop"),
     "steps": ("joules_per_step", "seconds_per_step", "joules_per_sample", "seconds_per_sample"),
 }
+DOWNLINK = ("downlink_joules_per_bit", "downlink_seconds_per_bit")
+RADIO_DOWNLINK = ("downlink_watts", "downlink_bits_per_second")
 UPLINK_FORMS = {
     "radio": ("radio",),
     "bits": ("joules_per_bit", "message_joules", "seconds_per_bit", "message_seconds"),
@@ -54,14 +57,24 @@ def load_profile(name: str, folder: ScenarioFolder) -> Profile:
         return shipped_profile(name)
     file: Path = folder.file("profile", name)
     profile = Profile.from_text(read_text(file, max_bytes=MAX_PROFILE_BYTES), name)
-    for key in NOT_IN_PROFILES:
-        if key in profile.device:
-            raise InvalidInputError(f"profile {name!r}: {key} belongs in [[device]], not in a profile")
+    _require_own_places(profile)
     try:
         require_fitting(DevicesTable, {"device": [profile.device | {"name": name}]})
     except InvalidInputError as error:
         raise InvalidInputError(str(error).replace("device", "profile", 1)) from error
     return profile
+
+
+def _require_own_places(profile: Profile) -> None:
+    for key in NOT_IN_PROFILES:
+        if key in profile.device:
+            raise InvalidInputError(f"profile {profile.name!r}: {key} belongs in [[device]], not in a profile")
+    for key in (*TAIL, *RADIO_DOWNLINK):
+        if f"radio.{key}" in profile.sources:
+            raise InvalidInputError(
+                f"profile {profile.name!r}: radio.{key} must stand in [device] (as one of "
+                f"{', '.join((*TAIL, *DOWNLINK))}), where it stays for a device that states its own uplink"
+            )
 
 
 def _kept(profile: Entry, entry: Entry) -> Entry:
@@ -72,9 +85,8 @@ def _kept(profile: Entry, entry: Entry) -> Entry:
         if own is not None and own != _form(profile, forms):
             left = {key: value for key, value in left.items() if not any(key in keys for keys in forms.values())}
     if isinstance(radio := entry.get("radio"), dict):
-        left = {key: value for key, value in left.items() if key not in radio}
-    if isinstance(radio := left.get("radio"), dict):
-        left["radio"] = {key: value for key, value in radio.items() if key not in entry}
+        given = [*radio, *(DOWNLINK if any(key in radio for key in RADIO_DOWNLINK) else ())]
+        left = {key: value for key, value in left.items() if key not in given}
     return left
 
 

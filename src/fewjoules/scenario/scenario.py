@@ -11,16 +11,24 @@ from fewjoules.convergence.intervals import LawIntervals
 from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import parse_toml, read_text
-from fewjoules.physics.fleet import MAX_DEVICES, Fleet
+from fewjoules.physics.fleet import COSTS, MAX_DEVICES, Fleet
 from fewjoules.planner.problem import ControlProblem
+from fewjoules.provenance import KINDS, MARKS
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.network import flops_per_sample, sizes
 from fewjoules.scenario.profiles import with_profiles
+from fewjoules.scenario.schema.devices import DeviceTable, RadioTable
 from fewjoules.scenario.schema.sentences import validate
-from fewjoules.scenario.schema.tables import DevicesTable, DeviceTable, RadioTable, ScenarioTables
+from fewjoules.scenario.schema.tables import DevicesTable, ScenarioTables
 from fewjoules.scenario.schema.training import TrainingTable
 
 MAX_SCENARIO_BYTES = 64 * 2**20
+FREE_UNLESS_STATED = (  # joules of devices that do not state them, in a fleet where others do
+    "joules_per_sample",
+    "downlink_joules_per_bit",
+    "codec_joules_per_parameter",
+    "codec_joules_per_entry",
+)
 STATISTIC_BITS = 32  # bits of a running mean or variance, all of which every message carries
 
 
@@ -101,6 +109,7 @@ class Scenario:
             tables = _tables(_parse(text), files)
             scenario = cls._from_tables(tables, name, text, files)
             _require_times(tables, scenario.round_seconds)
+            _require_downlinks(tables)
         except InvalidInputError as error:
             raise InvalidInputError(f"{name}: {error}") from error
         return scenario
@@ -166,6 +175,8 @@ def _fleet(devices: list[DeviceTable], folder: ScenarioFolder, flops_per_sample:
 
     def column(key: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
         values = [cost[key] for cost in costs]
+        if key in FREE_UNLESS_STATED and any(values):
+            values = [value or 0.0 for value in values]
         if any(value is None for value in values):
             return None
         return np.repeat(np.array(values, dtype=np.float64), counts)
@@ -173,8 +184,12 @@ def _fleet(devices: list[DeviceTable], folder: ScenarioFolder, flops_per_sample:
     names = [device.name for device in devices for _ in range(device.count)]
     laws = [None if device.radio is None else device.radio.fading_law(folder, rates) for device in devices]
     fading = [law for law, count in zip(laws, counts, strict=True) for _ in range(count)]
-    columns = {key: column(key) for key in costs[0]}
-    return Fleet(**columns, names=names, fading=fading)  # type: ignore[arg-type]
+    columns = {key: column(key) for key in COSTS}
+    marks = [device.marks() for device in devices]
+    provenance = {
+        kind: np.repeat(np.array([MARKS.index(one[kind]) for one in marks], np.uint8), counts) for kind in KINDS
+    }
+    return Fleet(**columns, names=names, fading=fading, provenance=provenance)  # type: ignore[arg-type]
 
 
 def device_costs(path: str | Path) -> dict[str, float]:
@@ -190,6 +205,18 @@ def device_costs(path: str | Path) -> dict[str, float]:
     except InvalidInputError as error:
         raise InvalidInputError(f"{file}: {error}") from error
     return {name: float(value) for name, value in costs.items() if value is not None and value != float("inf")}
+
+
+def _require_downlinks(tables: ScenarioTables) -> None:
+    """Refuse to charge the downlink by request if a device does not state its cost."""
+    if tables.training is None or tables.training.downlink != "charged":
+        return
+    for device in tables.device:
+        stated = device.radio is not None and device.radio.downlink_watts is not None
+        if not stated and device.downlink_joules_per_bit is None:
+            raise InvalidInputError(
+                f"device {device.name!r}: downlink_joules_per_bit is missing; training.downlink = 'charged' needs it"
+            )
 
 
 def _require_times(tables: ScenarioTables, round_seconds: float | None) -> None:
