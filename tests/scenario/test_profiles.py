@@ -7,6 +7,7 @@ import pytest
 
 import fewjoules as fj
 from fewjoules.profiles import keys_of, profile_names, shipped_profile
+from fewjoules.provenance import KINDS, MARKS
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.profiles import with_profiles
 from fewjoules.scenario.scenario import device_costs
@@ -144,6 +145,46 @@ def test_bits_of_its_own_take_the_place_of_the_profile_s_radio(tmp_path):
     completed, keys = taken({"name": "a", "profile": "mine.toml", "joules_per_bit": 1e-7}, tmp_path)
     assert "radio" not in completed
     assert keys == {"joules_per_step"}
+
+
+@pytest.mark.parametrize(
+    ("device", "marks"),
+    [
+        ('profile = "lte-phone"', {}),
+        ('profile = "lte-phone"\njoules_per_bit = 1e-7', {"uplink": "assumed"}),
+        ('profile = "lte-phone"\ntail_seconds = 5.0', {"tail": "assumed"}),
+        ('profile = "lte-phone"\nseconds_per_bit = 1e-7', {}),
+        ('profile = "lte-phone"\njoules_per_flop = 1e-9', {"compute": "assumed"}),
+        ('profile = "lte-phone"\nprovenance = "measured"', dict.fromkeys(KINDS, "measured")),
+        (
+            'profile = "lte-phone"\n[device.radio]\npower_watts = 1.0\nbandwidth_hertz = 1e6\nmean_snr_db = 1.0',
+            {"uplink": "fitted"},
+        ),
+    ],
+)
+def test_joules_that_the_profile_gives_alone_are_marked(tmp_path, device, marks):
+    provenance = fleet_of(tmp_path, device + "\n").provenance
+    assert {kind: MARKS[codes[0]] for kind, codes in provenance.items()} == dict.fromkeys(KINDS, "profile") | marks
+
+
+def test_a_radio_is_of_the_profile_only_if_all_of_it_is(tmp_path):
+    with_snr = MINE.replace("bandwidth_hertz = 1e6", "bandwidth_hertz = 1e6\nmean_snr_db = 10.0")
+    write(tmp_path, with_snr + 'mean_snr_db = {mark = "assumed", source = "b"}\n', "mine.toml")
+    for device, mark in ((MY_DEVICE, "fitted"), ('profile = "mine.toml"\n', "profile")):
+        assert MARKS[fleet_of(tmp_path, device).provenance["uplink"][0]] == mark
+
+
+@pytest.mark.parametrize("key", ["tail_watts", "downlink_watts"])
+def test_a_profile_keeps_tail_and_downlink_out_of_the_radio(tmp_path, key):
+    text = MINE.replace("[sources]\n", f"{key} = 1.0\n[sources]\n") + f'{key} = {{mark = "assumed", source = "b"}}\n'
+    write(tmp_path, text, "mine.toml")
+    assert_refused(run("plan", write(tmp_path, scenario(MY_DEVICE))), f"radio.{key} must stand in [device]")
+
+
+def test_a_downlink_in_a_radio_of_its_own_takes_the_place_of_the_profile_s():
+    radio = {"power_watts": 1.5, "downlink_watts": 1.0, "downlink_bits_per_second": 1e6}
+    completed, _ = taken({"name": "a", "profile": "lte-phone", "radio": radio})
+    assert completed.keys().isdisjoint({"downlink_joules_per_bit", "downlink_seconds_per_bit"})
 
 
 def test_a_node_s_file_may_name_a_profile(tmp_path):

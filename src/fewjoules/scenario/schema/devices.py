@@ -23,6 +23,13 @@ SnrDecibels = Annotated[float, Field(ge=-MAX_DECIBELS, le=MAX_DECIBELS)]
 Mark = Literal["measured", "fitted", "profile", "assumed"]
 Costs = dict[str, float | None]
 TAIL = ("tail_watts", "tail_seconds", "promotion_joules")
+JOULES = {  # keys that give the joules of each kind
+    "uplink": ("joules_per_bit", "message_joules", "radio"),
+    "downlink": ("downlink_joules_per_bit", "downlink_message_joules"),
+    "tail": TAIL,
+    "compute": ("joules_per_step", "joules_per_sample", "joules_per_flop", "gpu"),
+    "codec": ("codec_joules_per_parameter", "codec_joules_per_entry"),
+}
 NOTHING = ("message_joules", "message_seconds", "downlink_message_joules", "downlink_message_seconds", *TAIL)
 
 
@@ -241,12 +248,23 @@ class DeviceTable(Table):
         return costs
 
     def marks(self) -> dict[str, str]:
-        """Return where the joules of each kind come from: as stated, or fitted where a model gives them."""
+        """Return where the joules of each kind come from: as stated, from the profile, or fitted by a model."""
         stated = self.provenance
         if stated is not None:
             return dict.fromkeys(KINDS, stated) if isinstance(stated, str) else stated.model_dump()
         modelled = {"uplink": self.radio, "compute": self.gpu}
-        return {kind: "assumed" if modelled.get(kind) is None else "fitted" for kind in KINDS}
+        unstated = {kind: "assumed" if modelled.get(kind) is None else "fitted" for kind in KINDS}
+        return {kind: "profile" if self._has_from_profile(kind) else mark for kind, mark in unstated.items()}
+
+    def _has_from_profile(self, kind: str) -> bool:
+        """Whether the profile gave every joule cost of a kind."""
+        costs = {key: getattr(self, key) for key in JOULES[kind] if getattr(self, key) is not None}
+        keys = {
+            f"{key}.{part}" if part else key
+            for key, cost in costs.items()
+            for part in (cost.model_fields_set if isinstance(cost, Table) else ("",))
+        }
+        return bool(keys) and keys <= self._profile_keys
 
     def _require_compute_form(self) -> None:
         forms = {"joules_per_step": self.joules_per_step, "joules_per_flop": self.joules_per_flop, "gpu": self.gpu}
