@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fewjoules as fj
 from fewjoules.profiles import keys_of, profile_names, shipped_profile
@@ -110,6 +112,25 @@ def test_a_radio_of_its_own_takes_the_place_of_the_profile_s_uplink_but_not_of_i
     assert keys.isdisjoint({"joules_per_bit", "seconds_per_bit"})
     assert {"tail_watts", "downlink_joules_per_bit", "joules_per_flop"} <= keys
     assert "joules_per_bit" not in completed
+
+
+OWN = st.fixed_dictionaries(
+    {"name": st.just("a"), "profile": st.sampled_from(profile_names())},
+    optional=dict.fromkeys(shipped_profile("jetson-orin").device, st.just(7.0))
+    | {"gpu": st.just({"core_volts": 1.0}), "radio": st.just({"power_watts": 1.0, "tail_watts": 2.0})},
+)
+
+
+@given(OWN)
+def test_every_key_is_the_device_s_or_else_the_profile_s_and_costs_have_one_form(entry):
+    before = dict(entry)
+    completed, keys = taken(entry)
+    assert entry == before
+    assert before.items() <= completed.items()
+    assert {key: completed[key] for key in keys} == {key: shipped_profile(entry["profile"]).value(key) for key in keys}
+    assert completed.keys() - before.keys() == keys
+    for one, other in (("radio", "joules_per_bit"), ("gpu", "joules_per_flop"), ("gpu", "joules_per_step")):
+        assert (one in completed and other in completed) == (one in before and other in before)
 
 
 def test_a_tail_in_a_radio_of_its_own_takes_the_place_of_the_profile_s():
@@ -224,7 +245,9 @@ BAD = [
     ("no file", None, "cannot be read"),
     ("no TOML", "[device", "must be TOML"),
     ("no device", '[sources]\na = {mark = "assumed", source = "b"}', "[device]"),
+    ("another file", 'password = "hunter2"', "needs a table [device], got nothing"),
     ("no sources", "[device]\njoules_per_step = 1.0", "[sources]"),
+    ("endless nesting", f"[device]\n{'a.' * 5000}b = 1\n[sources]\n", "nested less deeply"),
     ("an unknown table", MINE + "[extra]\n", "extra is not a known key"),
     ("an unknown key", MINE.replace("joules_per_step", "joules_per_stp"), "joules_per_stp is not a known key"),
     ("a number out of range", MINE.replace("0.5", "-0.5"), "joules_per_step must be at least 0, got -0.5"),

@@ -34,17 +34,19 @@ class Profile:
             return cls._from_tables(parse_toml(text), name)
         except InvalidInputError as error:
             raise InvalidInputError(f"profile {name!r}: {error}") from error
+        except RecursionError as error:  # dotted keys nest without limit
+            raise InvalidInputError(f"profile {name!r}: must be TOML whose tables are nested less deeply") from error
 
     @classmethod
     def _from_tables(cls, data: dict[str, Any], name: str) -> "Profile":
-        for key in data:
+        device, given = _table(data, "device"), _table(data, "sources")
+        for key in data:  # only of what is a profile: an error must not show other files
             if key not in _TABLES:
                 raise InvalidInputError(f"{key} is not a known key; allowed are {', '.join(_TABLES)}")
-        description, device = data.get("description", ""), _table(data, "device")
+        description = data.get("description", "")
         if not isinstance(description, str) or not description.isprintable():
             raise InvalidInputError(f"description must be one line of text, got {shown(description)}")
-        sources = _sources(_table(data, "sources"))
-        keys = keys_of(device)
+        sources, keys = _sources(given), keys_of(device)
         for key in keys:
             if key not in sources:
                 raise InvalidInputError(f"[sources] must say where {key} comes from, but does not name it")
