@@ -96,6 +96,14 @@ def test_a_key_of_the_device_wins_over_its_profile(tmp_path):
     assert fleet.seconds_per_bit[0] == shipped_profile("lte-phone").device["seconds_per_bit"]
 
 
+def test_a_device_without_costs_of_samples_and_coding_leaves_those_of_others(tmp_path):
+    other = "[[device]]\njoules_per_step = 1.0\nseconds_per_step = 1.0\njoules_per_bit = 1.0\n"
+    fleet = fleet_of(tmp_path, f'profile = "lte-phone"\n{other}')
+    for cost in ("joules_per_sample", "seconds_per_sample", "codec_joules_per_entry", "codec_seconds_per_parameter"):
+        assert getattr(fleet, cost)[0] > 0.0
+        assert getattr(fleet, cost)[1] == 0.0
+
+
 def test_the_keys_that_came_from_the_profile_are_known():
     completed, keys = taken({"name": "a", "profile": "lte-phone", "joules_per_bit": 1.0, "tail_watts": 0.5})
     assert keys == set(shipped_profile("lte-phone").sources) - {"joules_per_bit", "tail_watts"}

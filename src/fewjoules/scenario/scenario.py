@@ -23,11 +23,14 @@ from fewjoules.scenario.schema.tables import DevicesTable, ScenarioTables
 from fewjoules.scenario.schema.training import TrainingTable
 
 MAX_SCENARIO_BYTES = 64 * 2**20
-FREE_UNLESS_STATED = (  # joules of devices that do not state them, in a fleet where others do
+FREE_UNLESS_STATED = (  # costs that are nothing for a device that does not state them, in a fleet where others do
     "joules_per_sample",
+    "seconds_per_sample",
     "downlink_joules_per_bit",
     "codec_joules_per_parameter",
     "codec_joules_per_entry",
+    "codec_seconds_per_parameter",
+    "codec_seconds_per_entry",
 )
 STATISTIC_BITS = 32  # bits of a running mean or variance, all of which every message carries
 
