@@ -30,6 +30,13 @@ class Accounts:
         if options.time_budget_seconds is not None:
             self._require_times()
 
+    @property
+    def charges_downlink(self) -> bool:
+        """Whether devices pay for what they receive: by default, where the fleet states what a bit costs."""
+        if self.options.downlink is None:
+            return self.fleet is not None and self.fleet.downlink_joules_per_bit is not None
+        return self.options.downlink == "charged"
+
     def rows(self, plan: RoundPlan, delivered: Flags, uploads: Uploads, downlink_bytes: IntArray) -> RowArray:
         """Ledger rows of the round, one for each participant; a device that did not reply is charged nothing."""
         told = np.ones(plan.participants.size, dtype=bool) if uploads.told is None else uploads.told
@@ -61,7 +68,7 @@ class Accounts:
 
     def _charge_downlink(self, fleet: Fleet, rows: RowArray) -> None:
         bits = 8.0 * rows["downlink_bytes"]
-        charged = self.options.downlink == "charged"
+        charged = self.charges_downlink
         joules, seconds = fleet.downlink_joules_per_bit, fleet.downlink_seconds_per_bit
         rows["downlink_joules"] = joules[rows["device"]] * bits if charged and joules is not None else 0.0
         if not charged:
@@ -82,7 +89,7 @@ class Accounts:
 
     def _require_times(self) -> None:
         needed = ["seconds_per_bit", "seconds_per_step"]
-        if self.options.downlink == "charged":
+        if self.charges_downlink:
             needed.append("downlink_seconds_per_bit")
         for name in needed:
             if self.fleet is None or getattr(self.fleet, name) is None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.codec.frame import encoded_size
 from fewjoules.engine.accounts import Accounts
 from fewjoules.engine.algorithm.backend import Backend
 from fewjoules.engine.algorithm.client import dense_bytes
+from fewjoules.engine.algorithm.downlink import Downlink
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import RoundPlan, kept_entries, plan_round
-from fewjoules.engine.algorithm.server import broadcast_update, server_step
+from fewjoules.engine.algorithm.server import server_step
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.models.layout import ModelParts
 from fewjoules.ledger.schema import RowArray
@@ -90,15 +90,12 @@ class Coordinator:
         return plan_round(self.options, self._kept, self.sizes, self.state.accepted, number)
 
     def _downlink_bytes(self, state: ServerState, plan: RoundPlan) -> IntArray:
-        """Bytes sent to each participant: the last change if it has the model before that, else the whole model."""
-        if self.options.downlink == "free":
+        """Bytes sent to each participant: what it lacks of the weights, and the buffers."""
+        if not self.accounts.charges_downlink:
             return np.zeros(plan.participants.size, dtype=np.int64)
-        buffers = dense_bytes(state.buffers.cpu().numpy())
-        whole = dense_bytes(state.weights.cpu().numpy()) + buffers
-        changes = whole
-        if state.broadcast.numel():
-            changes = min(whole, encoded_size(broadcast_update(state)) + buffers)
-        return np.where(state.holds_last(plan.participants), changes, whole).astype(np.int64)
+        downlink, buffers = Downlink(state, self.options), dense_bytes(state.buffers.cpu().numpy())
+        held = state.held_rounds(plan.participants).tolist()
+        return np.array([downlink.message(number).size_bytes + buffers for number in held], dtype=np.int64)
 
 
 def _mean(values: FloatArray) -> float:
