@@ -367,6 +367,12 @@ def test_a_preset_has_the_local_steps_and_the_sparsity_of_its_paper(method):
     assert (options.get("local_steps"), options.get("sparsity")) == method.own
 
 
+def test_stc_is_the_same_in_both_directions():
+    options = preset_options("stc")
+    assert options["downlink_sparsity"] == options["sparsity"]
+    assert options["downlink_values"] == options["compressor"] == "ternary"
+
+
 @every_preset
 def test_a_preset_has_plain_options_that_train_knows(name):
     options = preset_options(name)
