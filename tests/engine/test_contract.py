@@ -281,12 +281,14 @@ DOWNLINKS = {name: given for name, given in CASES.items() if "downlink_sparsity"
 
 
 @pytest.mark.parametrize("given", DOWNLINKS.values(), ids=DOWNLINKS)
-@pytest.mark.parametrize("lost", [0.0, 0.4])
-def test_nodes_that_were_away_train_from_the_servers_weights_to_the_bit(given, lost):
-    """Few entries change in a round, so that a node that comes back gets those instead of the whole model."""
-    few = {"sparsity": [60.0] * len(SIZES), "participation": 0.4, "failure_probability": lost}
+def test_nodes_that_were_away_train_from_the_servers_weights_to_the_bit(given):
+    """Few entries change in a round, so that a node that comes back gets those instead of the whole model.
+
+    Where a reply is lost, the server takes the node's model to be older than it is.
+    """
+    few = {"sparsity": [60.0] * len(SIZES), "participation": 0.4, "failure_probability": 0.3}
     taken, forms = 0, set()
-    for plan, _, found, _, backend in rounds_of(on_flower, 1, given | few, rounds=12):
+    for plan, _, found, _, backend in rounds_of(on_flower, 1, given | few, rounds=8):
         weights = backend.started_from.view(np.uint32)
         for client in plan.participants.tolist():
             held = backend.held(client)
