@@ -300,7 +300,7 @@ def test_nodes_that_were_away_train_from_the_servers_weights_to_the_bit(given):
         forms |= {(told["base"] >= 0, told["assigns"]) for told in sent}
         told = [message.content["model"] for message in backend.grid.sent if "model" in message.content]
         lengths = [sum(len(record[name]) for name in ("weights", "buffers")) for record in told]
-        assert sum(found.downlink_bytes) == sum(lengths[-plan.participants.size :])
+        assert sum(found.received.payload_bytes) == sum(lengths[-plan.participants.size :])
     assert forms == {(False, True), (True, True), (True, False)}
 
 

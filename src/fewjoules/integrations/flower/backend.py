@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from fewjoules.arrays import Flags, Floats
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.downlink import Downlink, ModelMessage
-from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult, Uploads
+from fewjoules.engine.algorithm.round import ClientOrder, Received, RoundPlan, RoundResult, Uploads
 from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import mean_buffers, mean_update
 from fewjoules.engine.algorithm.state import NO_MODEL, ClientState, ServerState
@@ -87,15 +87,15 @@ class FlowerBackend:
     def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
         """Run one round; it ends by ``rules``."""
         downlink = _Requests(state, plan, self.layout)
-        sent_bytes = np.zeros(plan.participants.size, dtype=np.int64)
+        received = Received.nothing(plan.participants.size)
         accepted: dict[int, _Accepted] = {}
         for attempt in range(1, self.rules.attempts + 1):
             open_rows = [row for row in range(plan.participants.size) if row not in accepted]
             self._wait_for_nodes(plan, open_rows, self.rules.min_replies - len(accepted))
-            accepted |= self._ask(state, plan, open_rows, downlink, sent_bytes, meanwhile)
+            accepted |= self._ask(state, plan, open_rows, downlink, received, meanwhile)
             meanwhile = _nothing
             if len(accepted) >= min(self.rules.min_replies, plan.participants.size):
-                return self._result(state, plan, accepted, sent_bytes)
+                return self._result(state, plan, accepted, received)
             _log.warning(
                 "round %s: %s of %s uploads were accepted and %s are needed; attempt %s of %s",
                 plan.number,
@@ -140,7 +140,7 @@ class FlowerBackend:
         plan: RoundPlan,
         rows: list[int],
         downlink: "_Requests",
-        sent_bytes: Any,
+        received: Received,
         meanwhile: Callable[[], None],
     ) -> dict[int, _Accepted]:
         """Send orders to the participants in ``rows`` that are online, and return the uploads that were accepted."""
@@ -151,7 +151,7 @@ class FlowerBackend:
             asked = [row for row in rows if self._node(plan, row) is not None]
             messages = [self._message(plan, row, downlink, held[row]) for row in asked]
             for row in asked:
-                sent_bytes[row] += downlink.payload_bytes(held[row])
+                downlink.add_to(received, row, held[row])
             left = end - self._clock.now()
             replies = send(self.grid, messages, left, meanwhile=meanwhile, clock=self._clock)
             meanwhile = _nothing
@@ -206,7 +206,7 @@ class FlowerBackend:
         return self.roster.node_of(self._client(plan, row))
 
     def _result(
-        self, state: ServerState, plan: RoundPlan, accepted: dict[int, _Accepted], sent_bytes: Any
+        self, state: ServerState, plan: RoundPlan, accepted: dict[int, _Accepted], received: Received
     ) -> RoundResult:
         everyone = plan.participants.size
         delivered: Flags = np.array([row in accepted for row in range(everyone)])
@@ -223,7 +223,7 @@ class FlowerBackend:
             delivered=delivered,
             uploads=lambda: uploads,
             reached=delivered,
-            downlink_bytes=sent_bytes,
+            received=received,
         )
 
 
@@ -236,9 +236,11 @@ class _Requests:
         self._buffers = dense_payload(state.buffers.numpy())
         self._records: dict[int, PayloadRecord] = {}
 
-    def payload_bytes(self, held: int) -> int:
-        """Bytes of the payloads for a node that holds the model after ``held`` rounds."""
-        return len(self._downlink.message(held).payload) + len(self._buffers)
+    def add_to(self, received: Received, row: int, held: int) -> None:
+        """Add the message for a node that holds the model after ``held`` rounds to what it was sent."""
+        message = self._downlink.message(held)
+        received.payload_bytes[row] += len(message.payload) + len(self._buffers)
+        received.entries[row] += message.update.count
 
     def request(self, run: str, order: ClientOrder, held: int, config: dict[str, Any]) -> tuple[Request, PayloadRecord]:
         """Return the request for a node and its record of the model."""

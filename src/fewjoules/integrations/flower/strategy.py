@@ -262,7 +262,7 @@ def _coordinator(
         keeps_residual=options.compresses_downlink,
         notes_changes=backend.sends_changes,
     )
-    return Coordinator(options, sizes, Accounts(fleet, options), backend, state, _parts(model))
+    return Coordinator(options, sizes, Accounts(fleet, options, model.weights.size), backend, state, _parts(model))
 
 
 def _parts(model: FlatModel) -> ModelParts:
