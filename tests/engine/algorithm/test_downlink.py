@@ -235,6 +235,19 @@ def test_a_client_that_was_away_gets_the_weights_that_changed_and_no_others(size
             assert len(fj.codec.encode(part)) >= len(message.payload)
 
 
+def test_a_weight_whose_zero_changes_its_sign_has_changed():
+    """-1e-10 is -0.0 as float16: subtracted from a weight of -0.0, it leaves 0.0."""
+    options = options_of(values="float16")
+    start = np.full(100, -0.0, dtype=np.float32)
+    state = after(initial(start, options), options, np.where(np.arange(100) == 7, -1e-10, 0.0))
+    state = after(state, options, np.where(np.arange(100) == 9, 1.0, 0.0))
+    message = Downlink(state, options).message(0)
+    assert message.update.positions.tolist() == [7, 9]
+    found = taken_up(start, message.payload, assigns=message.assigns)
+    np.testing.assert_array_equal(bits_of(found), bits_of(state.weights.numpy()))
+    assert not np.signbit(found[7])
+
+
 def after_three_rounds(share, options):
     state, rng = initial(vectors("normal", 400), options), np.random.default_rng(1)
     for _ in range(3):
