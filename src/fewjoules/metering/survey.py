@@ -1,0 +1,62 @@
+"""Look for every meter, say why each cannot be read, and open one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fewjoules.errors import InvalidInputError
+from fewjoules.metering import battery, hwmon, nvml, rapl, zeus
+from fewjoules.metering.meter import Finding, Meter
+
+SYSFS = Path("/sys")
+KINDS = (nvml.KIND, rapl.KIND, hwmon.KIND, battery.KIND, zeus.KIND)
+AUTO = "auto"
+
+
+def survey(gpu: str | None, sysfs: Path = SYSFS) -> list[Finding]:
+    """Look for the meters of a training, nearest first; ``gpu`` is the UUID of its GPU, None on the processor.
+
+    A GPU is not part of what RAPL counts. Zeus is left out: it reads the same counters, and is opened only by name.
+    """
+    processor = [] if gpu is not None else [rapl.find(sysfs)]
+    return [nvml.find(gpu), *processor, hwmon.find(sysfs), battery.find(sysfs)]
+
+
+def open_meter(kind: str, gpu: str | None, sysfs: Path = SYSFS) -> tuple[Meter | None, list[Finding]]:
+    """Open the meter of a kind, or with "auto" the nearest that can be read; return what was found as well.
+
+    A kind that cannot be read is refused; with "auto" there may be no meter.
+    """
+    if kind not in (AUTO, *KINDS):
+        raise InvalidInputError(f"--meter must be {AUTO} or one of {', '.join(KINDS)}, got {kind!r}")
+    if kind == AUTO:
+        found = survey(gpu, sysfs)
+        return next((_opened(one) for one in found if one.problem is None), None), found
+    finding = _find(kind, gpu, sysfs)
+    if finding.problem is not None:
+        raise InvalidInputError(f"--meter {kind} cannot be read: {finding.where}: {finding.problem}")
+    return _opened(finding), [finding]
+
+
+def open_all(gpu: str | None, sysfs: Path = SYSFS) -> list[Meter]:
+    """Open every meter that can be read; refuse where there is none."""
+    found = survey(gpu, sysfs)
+    readable = [one for one in found if one.problem is None]
+    if not readable:
+        raise InvalidInputError(f"no meter can be read: {in_words(found)}")
+    return [_opened(one) for one in readable]
+
+
+def in_words(found: Sequence[Finding]) -> str:
+    """Return the findings in one line."""
+    return "; ".join(map(str, found))
+
+
+def _find(kind: str, gpu: str | None, sysfs: Path) -> Finding:
+    if kind in (nvml.KIND, zeus.KIND):
+        return (nvml if kind == nvml.KIND else zeus).find(gpu)
+    return {rapl.KIND: rapl, hwmon.KIND: hwmon, battery.KIND: battery}[kind].find(sysfs)
+
+
+def _opened(finding: Finding) -> Meter:
+    assert finding.open is not None
+    return finding.open()
