@@ -9,6 +9,7 @@ from fewjoules import __version__
 from fewjoules.cli.calibrate import calibrate
 from fewjoules.cli.compare import compare
 from fewjoules.cli.export import export
+from fewjoules.cli.measure import measure
 from fewjoules.cli.plan import plan
 from fewjoules.cli.plugins import CommandGroup
 from fewjoules.cli.train import train
@@ -25,6 +26,7 @@ app.command()(train)
 app.command()(compare)
 app.command()(export)
 app.add_typer(calibrate, name="calibrate")
+app.add_typer(measure, name="measure")
 
 
 def _version(wanted: bool) -> None:
