@@ -13,7 +13,7 @@ import sys
 import time
 
 import numpy as np
-import scipy.optimize  # noqa: F401 - loaded before anything is measured, as scipy.special is
+import scipy.optimize
 import scipy.special  # noqa: F401
 import torch
 from report import print_table

@@ -78,15 +78,16 @@ def measure_step(
         from fewjoules.reports.measured import shortfalls, step_table
         from fewjoules.runs.device import choose_device, gpu_uuid
         from fewjoules.runs.measuring.machine import machine_name
-        from fewjoules.runs.measuring.scenario import STEPS, measure_step, usual_batch_sizes
+        from fewjoules.runs.measuring.scenario import STEPS, step_measurement, usual_batch_sizes
 
         chosen = running.read_scenario(scenario, allow_outside)
         sizes = usual_batch_sizes(chosen) if batch_sizes is None else _numbers("--batch-sizes", batch_sizes, int)
         where = choose_device(device)
+        measured = step_measurement(
+            chosen, where, clients=clients, batch_sizes=[int(size) for size in sizes], with_idle=with_idle
+        )
         with _bench(meter, gpu_uuid(where), seconds_only, max_seconds) as bench:
-            costs = measure_step(
-                chosen, where, bench, clients=clients, batch_sizes=[int(size) for size in sizes], with_idle=with_idle
-            )
+            costs = measured(bench)
         together = "1 client" if clients == 1 else f"{clients} clients as one batch, costs of one of them"
         what = f"{chosen.architecture}, {together}, {STEPS} steps in a row, random images"
         told = _circumstances(bench, name, machine_name(where), what, with_idle)
@@ -123,12 +124,13 @@ def measure_codec(
         from fewjoules.reports.measured import codec_table, shortfalls
         from fewjoules.runs.device import choose_device
         from fewjoules.runs.measuring.machine import machine_name
-        from fewjoules.runs.measuring.scenario import measure_codec, usual_sparsities
+        from fewjoules.runs.measuring.scenario import codec_measurement, usual_sparsities
 
         chosen = running.read_scenario(scenario, allow_outside)
         wanted = usual_sparsities(chosen) if sparsities is None else _numbers("--sparsities", sparsities, float)
+        measured = codec_measurement(chosen, sparsities=wanted, with_idle=with_idle)
         with _bench(meter, None, seconds_only, max_seconds) as bench:
-            writing, reading = measure_codec(chosen, bench, sparsities=wanted, with_idle=with_idle)
+            writing, reading = measured(bench)
         what = f"{chosen.architecture}, {chosen.parameters} parameters, random updates"
         told = _circumstances(bench, name, machine_name(choose_device("cpu")), what, with_idle)
         short = [*shortfalls(writing, told), *shortfalls(reading, told)]

@@ -1,5 +1,6 @@
 """Look for every meter, say why each cannot be read, and open one."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,21 +8,22 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.metering import battery, hwmon, nvml, rapl, zeus
 from fewjoules.metering.meter import Finding, Meter
 
-SYSFS = Path("/sys")
+ENVIRONMENT = "FEWJOULES_SYSFS"  # where sysfs is, for containers that have that of their host in another place
 KINDS = (nvml.KIND, rapl.KIND, hwmon.KIND, battery.KIND, zeus.KIND)
 AUTO = "auto"
 
 
-def survey(gpu: str | None, sysfs: Path = SYSFS) -> list[Finding]:
+def survey(gpu: str | None, sysfs: Path | None = None) -> list[Finding]:
     """Look for the meters of a training, nearest first; ``gpu`` is the UUID of its GPU, None on the processor.
 
     A GPU is not part of what RAPL counts. Zeus is left out: it reads the same counters, and is opened only by name.
     """
-    processor = [] if gpu is not None else [rapl.find(sysfs)]
-    return [nvml.find(gpu), *processor, hwmon.find(sysfs), battery.find(sysfs)]
+    root = _root(sysfs)
+    processor = [] if gpu is not None else [rapl.find(root)]
+    return [nvml.find(gpu), *processor, hwmon.find(root), battery.find(root)]
 
 
-def open_meter(kind: str, gpu: str | None, sysfs: Path = SYSFS) -> tuple[Meter | None, list[Finding]]:
+def open_meter(kind: str, gpu: str | None, sysfs: Path | None = None) -> tuple[Meter | None, list[Finding]]:
     """Open the meter of a kind, or with "auto" the nearest that can be read; return what was found as well.
 
     A kind that cannot be read is refused; with "auto" there may be no meter.
@@ -31,13 +33,13 @@ def open_meter(kind: str, gpu: str | None, sysfs: Path = SYSFS) -> tuple[Meter |
     if kind == AUTO:
         found = survey(gpu, sysfs)
         return next((_opened(one) for one in found if one.problem is None), None), found
-    finding = _find(kind, gpu, sysfs)
+    finding = _find(kind, gpu, _root(sysfs))
     if finding.problem is not None:
         raise InvalidInputError(f"--meter {kind} cannot be read: {finding.where}: {finding.problem}")
     return _opened(finding), [finding]
 
 
-def open_all(gpu: str | None, sysfs: Path = SYSFS) -> list[Meter]:
+def open_all(gpu: str | None, sysfs: Path | None = None) -> list[Meter]:
     """Open every meter that can be read; refuse where there is none."""
     found = survey(gpu, sysfs)
     readable = [one for one in found if one.problem is None]
@@ -49,6 +51,10 @@ def open_all(gpu: str | None, sysfs: Path = SYSFS) -> list[Meter]:
 def in_words(found: Sequence[Finding]) -> str:
     """Return the findings in one line."""
     return "; ".join(map(str, found))
+
+
+def _root(sysfs: Path | None) -> Path:
+    return sysfs or Path(os.environ.get(ENVIRONMENT) or "/sys")
 
 
 def _find(kind: str, gpu: str | None, sysfs: Path) -> Finding:

@@ -1,6 +1,6 @@
 """Measure the model, optimiser and compressor of a scenario."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,16 +55,13 @@ def usual_sparsities(scenario: Scenario) -> list[float]:
     return [value for value in _SPARSITIES if value <= scenario.parameters]
 
 
-def measure_step(
-    scenario: Scenario,
-    device: torch.device,
-    bench: Bench,
-    *,
-    clients: int,
-    batch_sizes: Sequence[int],
-    with_idle: bool = False,
-) -> Costs:
-    """Measure local steps of the scenario's model and optimiser; costs are those of one step of one client."""
+def step_measurement(
+    scenario: Scenario, device: torch.device, *, clients: int, batch_sizes: Sequence[int], with_idle: bool = False
+) -> Callable[[Bench], Costs]:
+    """Return what measures local steps of the scenario's model and optimiser, after all checks.
+
+    Costs are those of one step of one client.
+    """
     require_integer("--clients", clients, low=1, high=MAX_DEVICES)
     for size in batch_sizes:
         require_integer("--batch-sizes", size, low=1, high=_LARGEST_BATCH)
@@ -77,7 +74,7 @@ def measure_step(
     options = {
         size: _options(scenario, local_steps=STEPS, batch_size=size, sparsity=np.ones(clients)) for size in batch_sizes
     }
-    return measure_steps(
+    return lambda bench: measure_steps(
         lambda: random_task(
             str(scenario.architecture),
             Images(*SHAPES[data], CLASSES),
@@ -93,10 +90,10 @@ def measure_step(
     )
 
 
-def measure_codec(
-    scenario: Scenario, bench: Bench, *, sparsities: Sequence[float], with_idle: bool = False
-) -> tuple[Costs, Costs]:
-    """Measure messages of the scenario's compressor: return the costs of writing and of reading one."""
+def codec_measurement(
+    scenario: Scenario, *, sparsities: Sequence[float], with_idle: bool = False
+) -> Callable[[Bench], tuple[Costs, Costs]]:
+    """Return what measures messages of the scenario's compressor, after all checks: writing one and reading it."""
     for sparsity in sparsities:
         require_number("--sparsities", sparsity, low=1.0, high=MAX_SPARSITY)
     by_entries = {order.k: order for order in (_order(scenario, sparsity) for sparsity in sparsities)}
@@ -108,7 +105,7 @@ def measure_codec(
             f"--sparsities must lead to at least two different numbers of entries, got {orders[0].k} of "
             f"{scenario.parameters} parameters"
         )
-    return measure_messages(orders, scenario.parameters, bench, with_idle=with_idle)
+    return lambda bench: measure_messages(orders, scenario.parameters, bench, with_idle=with_idle)
 
 
 def _order(scenario: Scenario, sparsity: float) -> ClientOrder:
