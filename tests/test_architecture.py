@@ -10,7 +10,7 @@ import fewjoules
 
 SOURCE = Path(fewjoules.__file__).parent
 REPRODUCTION = Path(__file__).parents[1] / "reproduction" / "src" / "fewjoules_reproduction"
-SHARED = {"arrays", "cores", "errors", "files", "measurements"}
+SHARED = {"arrays", "cores", "errors", "files", "measurements", "provenance"}
 CORE = {"planner", "convergence", "physics"}
 ALLOWED = {
     "physics": set(),

@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fewjoules.cli import app
+from fewjoules.errors import InvalidInputError
 from fewjoules.metering.protocol import Protocol
+from fewjoules.scenario.scenario import device_costs
 from tests.metering.trees import add_zone
 from tests.scenario.test_training_scenario import SCENARIO
 from tests.test_bad_input import assert_refused, run, write
@@ -48,9 +50,8 @@ def test_without_a_meter_seconds_alone_are_written_and_the_exit_code_is_1(kind, 
     assert done.exit_code == 1
     assert (tmp_path / "pi.toml").read_text() == done.stdout
     (device,) = tomllib.loads(done.stdout)["device"]
-    provenance = {"compute" if kind == "step" else "codec": "measured"}
-    assert set(device) == {"name", "provenance", *SECONDS[kind]}
-    assert (device["name"], device["provenance"]) == ("pi", provenance)
+    assert set(device) == {"name", *SECONDS[kind]}, "provenance is a mark of joules"
+    assert device["name"] == "pi"
     assert all(device[key] >= 0.0 for key in SECONDS[kind])
     said = done.stderr.splitlines()
     assert said[0] == "no meter can be read, so only seconds are measured:"
@@ -83,8 +84,22 @@ def test_with_a_meter_joules_are_in_the_table(kind, with_idle, scenario, quick):
     joules = {key.replace("seconds", "joules") for key in SECONDS[kind]}
     assert set(device) == {"name", "provenance", *SECONDS[kind], *joules}
     assert all(device[key] == 0.0 for key in joules)
+    assert device["provenance"] == {"compute" if kind == "step" else "codec": "measured"}
     assert "by RAPL of package-0" in done.stdout
     assert f"the joules below have it {'in them' if with_idle else 'taken off'}" in done.stdout
+
+
+def test_the_file_with_a_radio_is_what_a_node_reports_its_costs_from(scenario, quick, tmp_path):
+    add_zone(quick, "intel-rapl:0", "package-0", 1_000)
+    file = tmp_path / "node.toml"
+    assert measure("step", scenario, *STEP, "--out", file).exit_code == 0
+    with pytest.raises(InvalidInputError, match=r"joules_per_bit and \[device.radio\], got neither"):
+        device_costs(file)
+    file.write_text(file.read_text() + "joules_per_bit = 2e-7\n")
+    costs = device_costs(file)
+    (device,) = tomllib.loads(file.read_text())["device"]
+    measured = ("joules_per_step", "seconds_per_step", "joules_per_sample", "seconds_per_sample")
+    assert {name: costs[name] for name in measured} == {name: device[name] for name in measured}
 
 
 def test_a_limit_that_ends_the_trials_is_told_with_the_interval_reached(scenario, quick):

@@ -21,6 +21,7 @@ from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.errors import InvalidInputError
 from fewjoules.physics.fading import Fading
+from fewjoules.provenance import MARKS
 from tests.engine.simulators import simulator_of
 from tests.reference import training as reference
 
@@ -203,6 +204,81 @@ def test_uplink_and_compute_cost_what_the_fleet_says():
         assert row["uplink_seconds"] == pytest.approx(seconds, rel=1e-14)
         assert row["compute_seconds"] == pytest.approx(COSTS["seconds_per_step"][device] * 2, rel=1e-14)
         assert row["downlink_bytes"] == row["downlink_joules"] == row["downlink_seconds"] == 0
+
+
+TAILS = {
+    "tail_watts": [1.0, 2.0, 0.0, 3.0],
+    "tail_seconds": [0.5, 3.0, 2.0, 0.0],
+    "promotion_joules": [7.0, 5.0, 3.0, 1.0],
+}
+CODEC = {
+    "codec_joules_per_parameter": [1e-3, 2e-3, 3e-3, 0.0],
+    "codec_joules_per_entry": [0.5, 0.25, 0.0, 2.0],
+    "codec_seconds_per_parameter": [1e-2, 2e-2, 0.0, 3e-2],
+    "codec_seconds_per_entry": [0.25, 0.0, 0.125, 0.5],
+}
+
+
+def literal_tail(device, gap, download):
+    """The radio's power integrated over a round, event by event."""
+    watts, seconds, wake = (TAILS[name][device] for name in ("tail_watts", "tail_seconds", "promotion_joules"))
+    joules, up_until = 0.0, -math.inf
+    for time in ([0.0] if download else []) + [gap]:
+        if time >= up_until:
+            joules += wake
+        else:
+            joules -= watts * (up_until - time)
+        joules += watts * seconds
+        up_until = time + seconds
+    return joules
+
+
+@pytest.mark.parametrize("downlink", ["free", "charged"])
+def test_tails_and_promotions_are_those_of_a_radio_that_is_woken_and_falls_asleep(downlink):
+    ledger = train(fleet=fleet(**TAILS, seconds_per_sample=[0.01, 0.4, 0.3, 0.2]), downlink=downlink).ledger
+    for row in ledger:
+        gap = row["compute_seconds"]
+        assert row["tail_joules"] == pytest.approx(literal_tail(row["device"], gap, downlink == "charged"), rel=1e-13)
+    seconds = COSTS["seconds_per_step"][ledger["device"]] * 2
+    more = np.array([0.01, 0.4, 0.3, 0.2])[ledger["device"]] * ledger["samples"]
+    np.testing.assert_allclose(ledger["compute_seconds"], seconds + more, rtol=1e-14)
+
+
+def test_coding_costs_a_pass_over_the_model_and_every_entry():
+    ledger = train(fleet=fleet(**CODEC, **TAILS)).ledger
+    parameters = 6 * 3 + 3
+    for row in ledger:
+        for unit in ("joules", "seconds"):
+            per = [CODEC[f"codec_{unit}_per_{what}"][row["device"]] for what in ("parameter", "entry")]
+            assert row[f"codec_{unit}"] == pytest.approx(per[0] * parameters + per[1] * row["entries"], rel=1e-14)
+
+
+def test_every_joule_of_the_ledger_has_a_mark():
+    marks = {"compute": "measured", "uplink": ["fitted", "profile", "assumed", "measured"]}
+    ledger = train(fleet=fleet(provenance=marks)).ledger
+    assert {MARKS[code] for code in ledger["compute_mark"]} == {"measured"}
+    assert {MARKS[code] for code in ledger["tail_mark"]} == {"assumed"}
+    for row in ledger:
+        assert MARKS[row["uplink_mark"]] == marks["uplink"][row["device"]]
+
+
+def test_a_tail_needs_to_know_how_long_the_steps_take():
+    with pytest.raises(InvalidInputError, match="tail_seconds with a downlink needs seconds_per_step"):
+        fleet(**TAILS, seconds_per_step=None)
+
+
+@pytest.mark.parametrize(
+    ("marks", "says"),
+    [
+        ("guessed", "one of measured, fitted, profile, assumed, got 'guessed'"),
+        ({"radio": "measured"}, "of uplink, downlink, tail, compute, codec, got 'radio'"),
+        ({"uplink": ["measured"] * 3}, "provenance of uplink must have 4 entries"),
+        ({"uplink": np.array([0, 1, 2, 4], np.uint8)}, "from 0 to 3, got 4"),
+    ],
+)
+def test_a_mark_that_does_not_exist_is_refused(marks, says):
+    with pytest.raises(InvalidInputError, match=says):
+        fleet(provenance=marks)
 
 
 def test_without_a_cost_of_samples_compute_is_steps_alone():

@@ -14,7 +14,9 @@ def rows(draw: st.DrawFn, table: TableSchema, max_rows: int = 40) -> RowArray:
     made = table.new_rows(count)
     for column in table.columns:
         kind = np.dtype(column.dtype)
-        if kind.kind == "b":
+        if column.labels:
+            made[column.name] = rng.integers(0, len(column.labels), count)
+        elif kind.kind == "b":
             made[column.name] = rng.random(count) < 0.5
         elif kind.kind == "i":
             limits = np.iinfo(kind)

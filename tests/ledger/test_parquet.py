@@ -18,6 +18,7 @@ from fewjoules.files import whole_file
 from fewjoules.ledger import parquet
 from fewjoules.ledger.parquet import read_blocks, read_table, write_table
 from fewjoules.ledger.schema import LEDGER, METRICS, TABLES, TableSchema
+from fewjoules.provenance import MARKS
 from tests.ledger.strategies import rows
 
 DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
@@ -60,7 +61,7 @@ def test_missing_values_are_null_but_a_diverged_loss_stays_nan(scratch):
 def test_the_file_names_its_table_its_version_and_each_unit(scratch):
     write_table(scratch / "l.parquet", LEDGER, [])
     schema = pq.read_schema(scratch / "l.parquet")
-    assert schema.metadata == {b"fewjoules.table": b"ledger", b"fewjoules.schema_version": b"1"}
+    assert schema.metadata == {b"fewjoules.table": b"ledger", b"fewjoules.schema_version": b"2"}
     assert schema.field("uplink_joules").metadata[b"unit"] == b"joules"
     assert [schema.field(column.name).nullable for column in LEDGER.columns] == [c.nullable for c in LEDGER.columns]
     assert pq.ParquetFile(scratch / "l.parquet").num_row_groups == 0
@@ -80,9 +81,9 @@ def test_another_table_another_version_and_other_columns_are_refused(scratch):
     write_table(file, METRICS, [METRICS.new_rows(1)])
     with pytest.raises(InvalidInputError, match=r"fewjoules.table must be 'ledger', got 'metrics'"):
         read_table(file, LEDGER)
-    newer = TableSchema("metrics", 2, METRICS.columns)
-    with pytest.raises(InvalidInputError, match=r"schema_version must be '2', got '1'"):
-        read_table(file, newer)
+    write_table(file, TableSchema("metrics", 2, METRICS.columns), [])
+    with pytest.raises(InvalidInputError, match=r"schema_version must be '1', got '2'"):
+        read_table(file, METRICS)
     write_table(file, TableSchema("metrics", 1, METRICS.columns[:-1]), [])
     with pytest.raises(InvalidInputError, match=r"14 columns, check \['total_payload_bytes'\]"):
         read_table(file, METRICS)
@@ -159,5 +160,32 @@ def test_the_documentation_lists_every_column(table):
     text = next(part for part in section if part.startswith(f"`{table.name}.parquet`"))
     listed = re.findall(r"^\| `(\w+)` \| (\w+) \| (\w+) \| (yes|) ?\| (.+) \|$", text, flags=re.MULTILINE)
     assert listed == [
-        (c.name, np.dtype(c.dtype).name, c.unit, "yes" if c.nullable else "", c.meaning) for c in table.columns
+        (c.name, "string" if c.labels else np.dtype(c.dtype).name, c.unit, "yes" if c.nullable else "", c.meaning)
+        for c in table.columns
     ]
+
+
+def test_a_ledger_of_version_1_is_read_with_what_it_does_not_know_missing(scratch):
+    old = LEDGER.of_version(1)
+    made = old.new_rows(3)
+    made["uplink_joules"] = [1.0, 2.0, 4.0]
+    write_table(scratch / "l.parquet", old, [made])
+    found = read_table(scratch / "l.parquet", LEDGER)
+    assert found["uplink_joules"].tolist() == [1.0, 2.0, 4.0]
+    assert np.isnan(found["tail_joules"]).all()
+    assert [MARKS[code] for code in found["compute_mark"]] == ["assumed"] * 3
+    (some,) = read_blocks(scratch / "l.parquet", LEDGER, ["device", "uplink_joules", "tail_joules"])
+    assert some["uplink_joules"].sum() == 7.0
+
+
+def test_marks_are_words_in_the_file_and_other_words_are_refused(scratch):
+    made = LEDGER.new_rows(4)
+    made["uplink_mark"] = [0, 1, 2, 3]
+    write_table(scratch / "l.parquet", LEDGER, [made])
+    table = pq.read_table(scratch / "l.parquet")
+    assert table.column("uplink_mark").to_pylist() == list(MARKS)
+    place = table.schema.get_field_index("uplink_mark")
+    guessed = table.set_column(place, table.schema.field(place), pa.array(["guessed"] * 4))
+    pq.write_table(guessed, scratch / "l.parquet")
+    with pytest.raises(InvalidInputError, match="uplink_mark must be one of measured, fitted, profile, assumed"):
+        read_table(scratch / "l.parquet", LEDGER)

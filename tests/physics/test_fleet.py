@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fewjoules import Fleet, InvalidInputError
+from fewjoules.physics.fleet import COSTS
 
 
 def test_scalars_broadcast_to_the_longest_array():
@@ -59,8 +60,10 @@ def test_bits_of_every_message_cost_what_a_bit_costs():
     heavier = fleet.with_message_bits(1000.0)
     np.testing.assert_allclose(heavier.message_joules, [0.25 + 1e-6, 2e-6], rtol=1e-15)
     np.testing.assert_allclose(heavier.message_seconds, [0.125 + 1e-5, 0.125 + 3e-5], rtol=1e-15)
-    for name in set(Fleet.__slots__) - {"message_joules", "message_seconds"}:
+    for name in {*COSTS, "names"} - {"message_joules", "message_seconds"}:
         np.testing.assert_array_equal(getattr(heavier, name), getattr(fleet, name))
+    for kind, codes in fleet.provenance.items():
+        np.testing.assert_array_equal(heavier.provenance[kind], codes)
 
 
 def test_unknown_times_stay_unknown_with_heavier_messages():

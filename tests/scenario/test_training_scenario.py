@@ -182,6 +182,11 @@ TOGETHER = [
         id="parameters instead of an architecture",
     ),
     pytest.param(spoiled("softmax", "lenet5", SCENARIO), ("lenet5", "larger images", "digits"), id="lenet5 on digits"),
+    pytest.param(
+        trained_with('downlink = "charged"').replace(DOWNLINK_JOULES, "", 1),
+        ("downlink = 'charged'", "downlink_joules_per_bit", "device"),
+        id="a charged downlink that one device has no cost of",
+    ),
     pytest.param(spoiled("softmax", "vgg", SCENARIO), ("model.architecture", "softmax", "vgg"), id="unknown model"),
 ]
 
@@ -198,11 +203,6 @@ LATE = [
         trained_with('downlink = "charged"').replace(DOWNLINK_JOULES, ""),
         ("downlink = 'charged'", "downlink_joules_per_bit"),
         id="a charged downlink without its cost",
-    ),
-    pytest.param(
-        trained_with('downlink = "charged"').replace(DOWNLINK_JOULES, "", 1),
-        ("downlink = 'charged'", "downlink_joules_per_bit"),
-        id="a charged downlink that one device has no cost of",
     ),
     pytest.param(
         trained_with("time_budget_seconds = 1.0").replace(NEAR_RADIO, "joules_per_bit = 1e-7\n"),

@@ -9,28 +9,42 @@ from fewjoules.engine.algorithm.streams import stream
 from fewjoules.errors import InvalidInputError
 from fewjoules.ledger.schema import LEDGER, RowArray
 from fewjoules.physics.fleet import Fleet
+from fewjoules.physics.tail import tail_joules
+from fewjoules.provenance import KINDS
 
 
 class Accounts:
     """Charges rounds to the devices of a fleet; without a fleet, joules and seconds are NaN."""
 
-    def __init__(self, fleet: Fleet | None, options: TrainingOptions) -> None:
-        """Refuse options that need costs which the fleet does not have."""
-        self.fleet, self.options = fleet, options
+    def __init__(self, fleet: Fleet | None, options: TrainingOptions, parameters: int) -> None:
+        """Refuse options that need costs which the fleet does not have; the model has this many ``parameters``."""
+        self.fleet, self.options, self.parameters = fleet, options, parameters
         if fleet is not None and len(fleet) != options.clients:
             raise InvalidInputError(
                 f"the fleet must have one device for each of {options.clients} clients, got {len(fleet)}"
             )
         if options.channel == "drawn":
             self._require_channels()
-        if options.downlink == "charged" and (fleet is None or fleet.downlink_joules_per_bit is None):
+        if self.charges_downlink and (fleet is None or fleet.downlink_joules_per_bit is None):
             raise InvalidInputError("downlink = 'charged' needs a fleet with downlink_joules_per_bit of every device")
         if options.energy_budget_joules is not None and fleet is None:
             raise InvalidInputError("energy_budget_joules needs a fleet")
         if options.time_budget_seconds is not None:
             self._require_times()
 
-    def rows(self, plan: RoundPlan, delivered: Flags, uploads: Uploads, downlink_bytes: IntArray) -> RowArray:
+    @property
+    def charges_downlink(self) -> bool:
+        """Whether devices are charged for what they receive."""
+        return self.options.downlink == "charged"
+
+    def rows(
+        self,
+        plan: RoundPlan,
+        delivered: Flags,
+        uploads: Uploads,
+        downlink_bytes: IntArray,
+        received_entries: IntArray | None = None,
+    ) -> RowArray:
         """Ledger rows of the round, one for each participant; a device that did not reply is charged nothing."""
         told = np.ones(plan.participants.size, dtype=bool) if uploads.told is None else uploads.told
         rows = LEDGER.new_rows(plan.participants.size)
@@ -41,6 +55,8 @@ class Accounts:
         rows["downlink_bytes"] = downlink_bytes
         if self.fleet is not None:
             self._charge(self.fleet, rows, told)
+            self._charge_coding(self.fleet, rows, told, received_entries)
+            self._charge_tails(self.fleet, rows, told)
         return rows
 
     def _charge(self, fleet: Fleet, rows: RowArray, told: Flags) -> None:
@@ -51,23 +67,44 @@ class Accounts:
         rows["compute_joules"] = fleet.joules_per_step[device] * steps
         if fleet.joules_per_sample is not None:
             rows["compute_joules"] += fleet.joules_per_sample[device] * rows["samples"]
+        for kind in KINDS:
+            rows[f"{kind}_mark"] = fleet.provenance[kind][device]
         if fleet.seconds_per_bit is not None:
             rows["uplink_seconds"] = slowdown * (
                 fleet.seconds_per_bit[device] * bits + told * fleet.message_seconds[device]
             )
         if fleet.seconds_per_step is not None:
             rows["compute_seconds"] = fleet.seconds_per_step[device] * steps
+            if fleet.seconds_per_sample is not None:
+                rows["compute_seconds"] += fleet.seconds_per_sample[device] * rows["samples"]
         self._charge_downlink(fleet, rows)
 
     def _charge_downlink(self, fleet: Fleet, rows: RowArray) -> None:
-        bits = 8.0 * rows["downlink_bytes"]
-        charged = self.options.downlink == "charged"
+        device, bits, received = rows["device"], 8.0 * rows["downlink_bytes"], rows["downlink_bytes"] > 0
         joules, seconds = fleet.downlink_joules_per_bit, fleet.downlink_seconds_per_bit
-        rows["downlink_joules"] = joules[rows["device"]] * bits if charged and joules is not None else 0.0
-        if not charged:
-            rows["downlink_seconds"] = 0.0
-        elif seconds is not None:
-            rows["downlink_seconds"] = seconds[rows["device"]] * bits
+        rows["downlink_joules"] = rows["downlink_seconds"] = 0.0
+        if not self.charges_downlink:
+            return
+        if joules is not None:
+            rows["downlink_joules"] = joules[device] * bits + received * fleet.downlink_message_joules[device]
+        rows["downlink_seconds"] = np.nan
+        if seconds is not None:
+            rows["downlink_seconds"] = seconds[device] * bits + received * fleet.downlink_message_seconds[device]
+
+    def _charge_coding(self, fleet: Fleet, rows: RowArray, told: Flags, received_entries: IntArray | None) -> None:
+        """Charge a pass over the parameters, and every entry that is sent or received."""
+        device, entries = rows["device"], rows["entries"] + (0 if received_entries is None else received_entries)
+        for unit in ("joules", "seconds"):
+            rows[f"codec_{unit}"] = 0.0
+            per_parameter, per_entry = (getattr(fleet, f"codec_{unit}_per_{what}") for what in ("parameter", "entry"))
+            if per_parameter is not None:
+                rows[f"codec_{unit}"] += told * per_parameter[device] * self.parameters
+            if per_entry is not None:
+                rows[f"codec_{unit}"] += told * per_entry[device] * entries
+
+    def _charge_tails(self, fleet: Fleet, rows: RowArray, told: Flags) -> None:
+        gap = rows["compute_seconds"] + rows["codec_seconds"]
+        rows["tail_joules"] = told * tail_joules(fleet, rows["device"], gap, self.charges_downlink)
 
     def _slowdown(self, number: int, devices: IntArray) -> FloatArray:
         if self.options.channel == "average" or self.fleet is None or self.fleet.fading is None:
@@ -82,7 +119,7 @@ class Accounts:
 
     def _require_times(self) -> None:
         needed = ["seconds_per_bit", "seconds_per_step"]
-        if self.options.downlink == "charged":
+        if self.charges_downlink:
             needed.append("downlink_seconds_per_bit")
         for name in needed:
             if self.fleet is None or getattr(self.fleet, name) is None:
@@ -106,4 +143,5 @@ class Accounts:
 
 def round_seconds(rows: RowArray) -> float:
     """Return the seconds of the slowest device of a round; NaN if any time is unknown."""
-    return float(np.max(rows["uplink_seconds"] + rows["downlink_seconds"] + rows["compute_seconds"]))
+    parts = ("uplink", "downlink", "compute", "codec")
+    return float(np.max(sum(rows[f"{part}_seconds"] for part in parts)))

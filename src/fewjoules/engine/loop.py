@@ -33,8 +33,9 @@ class Totals:
 
     def add(self, rows: RowArray) -> tuple[float, float]:
         """Add the ledger rows of a round; return its joules and seconds."""
-        uplink, compute = math.fsum(rows["uplink_joules"]), math.fsum(rows["compute_joules"])
-        radio = uplink + math.fsum(rows["downlink_joules"])
+        uplink = math.fsum(rows["uplink_joules"])
+        radio = uplink + math.fsum(rows["downlink_joules"]) + math.fsum(rows["tail_joules"])
+        compute = math.fsum(rows["compute_joules"]) + math.fsum(rows["codec_joules"])
         seconds = round_seconds(rows)
         self.radio_joules += radio
         self.compute_joules += compute

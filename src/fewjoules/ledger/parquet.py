@@ -42,6 +42,8 @@ def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None 
     try:
         with pq.ParquetFile(path) as file:
             _require_table(path, table, file.schema_arrow)
+            named = set(file.schema_arrow.names)
+            columns = None if columns is None else [name for name in columns if name in named]
             for batch in file.iter_batches(batch_size=GROUP_ROWS, columns=columns, use_threads=False):
                 yield _from_arrow(batch, table)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -56,7 +58,7 @@ def arrow_schema(table: TableSchema) -> Any:
     fields = [
         pa.field(
             column.name,
-            pa.from_numpy_dtype(np.dtype(column.dtype)),
+            pa.string() if column.labels else pa.from_numpy_dtype(np.dtype(column.dtype)),
             nullable=column.nullable,
             metadata={_UNIT_KEY: column.unit.encode()},
         )
@@ -66,12 +68,15 @@ def arrow_schema(table: TableSchema) -> Any:
 
 
 def _require_table(path: str | Path, table: TableSchema, found: Any) -> None:
-    metadata = found.metadata or {}
-    for key, expected in ((_TABLE_KEY, table.name), (_VERSION_KEY, str(table.version))):
-        value = metadata.get(key, metadata.get(_FIRST_NAME + key.partition(b".")[2]))
-        if value != expected.encode():
-            got = "none" if value is None else repr(value.decode("utf-8", "replace"))
-            raise InvalidInputError(f"{path}: {key.decode()} must be {expected!r}, got {got}")
+    versions = [str(version) for version in range(1, table.version + 1)]
+    told = {}
+    for key, allowed in ((_TABLE_KEY, [table.name]), (_VERSION_KEY, versions)):
+        value = (found.metadata or {}).get(key, (found.metadata or {}).get(_FIRST_NAME + key.partition(b".")[2]))
+        told[key] = None if value is None else value.decode("utf-8", "replace")
+        if told[key] not in allowed:
+            got = "none" if value is None else repr(told[key])
+            raise InvalidInputError(f"{path}: {key.decode()} must be {' or '.join(map(repr, allowed))}, got {got}")
+    table = table.of_version(int(told[_VERSION_KEY] or 0))
     expected_schema = arrow_schema(table)
     if not found.equals(expected_schema):
         wrong = [
@@ -108,16 +113,31 @@ def _regrouped(table: TableSchema, blocks: Iterable[RowArray]) -> Iterator[RowAr
 def _to_arrow(rows: RowArray, table: TableSchema, schema: Any) -> Any:
     import pyarrow as pa
 
-    arrays = [
-        pa.array(values, mask=np.isnan(values) if column.nullable else None)
-        for column in table.columns
-        for values in [np.ascontiguousarray(rows[column.name])]
-    ]
+    arrays = []
+    for column in table.columns:
+        values = np.ascontiguousarray(rows[column.name])
+        if column.labels:
+            arrays.append(pa.DictionaryArray.from_arrays(values, list(column.labels)).cast(pa.string()))
+        else:
+            arrays.append(pa.array(values, mask=np.isnan(values) if column.nullable else None))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _from_arrow(batch: Any, table: TableSchema) -> RowArray:
     rows = table.new_rows(batch.num_rows)
+    labels = {column.name: column.labels for column in table.columns}
     for name in batch.schema.names:
-        rows[name] = batch.column(name).to_numpy(zero_copy_only=False)
+        values = _codes(name, batch.column(name), labels[name]) if labels[name] else batch.column(name)
+        rows[name] = values.to_numpy(zero_copy_only=False)
     return rows
+
+
+def _codes(name: str, values: Any, labels: tuple[str, ...]) -> Any:
+    """Return the numbers of labels."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    codes = pc.index_in(values, value_set=pa.array(labels))
+    if codes.null_count:
+        raise InvalidInputError(f"{name} must be one of {', '.join(labels)} in every row")
+    return codes

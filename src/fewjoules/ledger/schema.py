@@ -1,6 +1,6 @@
 """The two tables of a run, column by column. docs/ledger.md lists the same columns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -8,19 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fewjoules.errors import InvalidInputError
+from fewjoules.provenance import KINDS, MARKS
 
 RowArray = NDArray[np.void]  # a structured array with the fields of a table
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; if ``nullable``, a missing value is NaN in NumPy and null in Parquet."""
+    """One column; if ``nullable``, a missing value is NaN in NumPy and null in Parquet.
+
+    A column with ``labels`` holds their numbers in NumPy and the labels themselves in Parquet. ``since`` is the first
+    version of the table that has the column.
+    """
 
     name: str
     dtype: str
     unit: str
     meaning: str
     nullable: bool = False
+    labels: tuple[str, ...] = ()
+    since: int = 1
 
 
 @dataclass(frozen=True)
@@ -36,12 +43,18 @@ class TableSchema:
         """Type of a row in memory."""
         return np.dtype([(column.name, column.dtype) for column in self.columns])
 
+    def of_version(self, version: int) -> "TableSchema":
+        """Return the table as it was in an earlier version."""
+        return replace(self, version=version, columns=tuple(one for one in self.columns if one.since <= version))
+
     def new_rows(self, count: int) -> RowArray:
-        """Return rows to fill in: zeros, and NaN where a value may be missing."""
+        """Return rows to fill in: zeros, NaN where a value may be missing, and the last label."""
         rows = np.zeros(count, dtype=self.dtype)
         for column in self.columns:
             if column.nullable:
                 rows[column.name] = np.nan
+            elif column.labels:
+                rows[column.name] = len(column.labels) - 1
         return rows
 
     def require_rows(self, rows: Any) -> RowArray:
@@ -54,7 +67,7 @@ class TableSchema:
 
 LEDGER = TableSchema(
     "ledger",
-    1,
+    2,
     (
         Column("round", "i4", "1", "round, from 1"),
         Column("device", "i4", "1", "device, from 0"),
@@ -72,6 +85,10 @@ LEDGER = TableSchema(
         Column("downlink_seconds", "f8", "seconds", "receiving", nullable=True),
         Column("compute_joules", "f8", "joules", "local steps", nullable=True),
         Column("compute_seconds", "f8", "seconds", "local steps", nullable=True),
+        Column("tail_joules", "f8", "joules", "the radio's tails and promotions", nullable=True, since=2),
+        Column("codec_joules", "f8", "joules", "selection, encoding and decoding", nullable=True, since=2),
+        Column("codec_seconds", "f8", "seconds", "selection, encoding and decoding", nullable=True, since=2),
+        *(Column(f"{kind}_mark", "u1", "1", f"where {kind}_joules come from", labels=MARKS, since=2) for kind in KINDS),
     ),
 )
 
@@ -90,8 +107,8 @@ METRICS = TableSchema(
         Column("round_joules", "f8", "joules", "all devices in this round", nullable=True),
         Column("round_seconds", "f8", "seconds", "the slowest device of this round", nullable=True),
         Column("total_joules", "f8", "joules", "all devices so far", nullable=True),
-        Column("total_radio_joules", "f8", "joules", "radio of all devices so far", nullable=True),
-        Column("total_compute_joules", "f8", "joules", "local steps of all devices so far", nullable=True),
+        Column("total_radio_joules", "f8", "joules", "uplink, downlink and tails of all devices so far", nullable=True),
+        Column("total_compute_joules", "f8", "joules", "local steps and coding of all devices so far", nullable=True),
         Column("total_seconds", "f8", "seconds", "all rounds so far", nullable=True),
         Column("total_payload_bytes", "i8", "bytes", "uplink payloads of all devices so far"),
     ),

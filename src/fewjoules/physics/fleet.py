@@ -1,4 +1,4 @@
-"""A fleet as a structure of arrays: costs of a bit, a message and a local step on each device."""
+"""A fleet as a structure of arrays: what bits, messages, local steps and coding cost each device."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError, require_array
 from fewjoules.physics.fading import Fading
+from fewjoules.provenance import Codes, Marks, codes_of
 
 MAX_DEVICES = 10_000_000
 COSTS = (
@@ -19,34 +20,35 @@ COSTS = (
     "message_seconds",
     "battery_joules",
     "joules_per_sample",
+    "seconds_per_sample",
     "downlink_joules_per_bit",
     "downlink_seconds_per_bit",
+    "downlink_message_joules",
+    "downlink_message_seconds",
+    "tail_watts",
+    "tail_seconds",
+    "promotion_joules",
+    "codec_joules_per_parameter",
+    "codec_joules_per_entry",
+    "codec_seconds_per_parameter",
+    "codec_seconds_per_entry",
 )
 
 
 class Fleet:
     """Cost vectors of all devices, each an array of shape (devices,); scalars broadcast.
 
-    Times may be unknown (None). ``battery_joules`` is a budget for the whole training, infinite for devices without a
-    limit. ``joules_per_sample`` is charged in addition to each local step for every sample of its batch; downlink costs
-    are charged if the run asks for it. Plans include neither. ``fading`` holds the law of each device's channel, for
-    runs that draw it. Names are used in messages; without them devices are numbered from 0.
+    Costs that are None are unknown if they are times, and otherwise nothing. ``battery_joules`` is a budget for the
+    whole training, infinite for devices without a limit. A local step costs ``joules_per_step``, and
+    ``joules_per_sample`` for every sample of its batch. After each message the radio stays up for ``tail_seconds`` at
+    ``tail_watts``; ``promotion_joules`` wake it. Selection, encoding and decoding cost ``codec_joules_per_parameter``
+    of the model and ``codec_joules_per_entry`` sent or received. ``fading`` holds the law of each device's channel, for
+    runs that draw it. ``provenance`` tells where the joules of each kind come from (provenance.py): one mark,
+    or a mapping of kinds to a mark or to one mark for each device. Names are used in messages; without them devices are
+    numbered from 0.
     """
 
-    __slots__ = (
-        "battery_joules",
-        "downlink_joules_per_bit",
-        "downlink_seconds_per_bit",
-        "fading",
-        "joules_per_bit",
-        "joules_per_sample",
-        "joules_per_step",
-        "message_joules",
-        "message_seconds",
-        "names",
-        "seconds_per_bit",
-        "seconds_per_step",
-    )
+    __slots__ = (*COSTS, "fading", "names", "provenance")
 
     def __init__(
         self,
@@ -59,24 +61,24 @@ class Fleet:
         message_seconds: ArrayLike = 0.0,
         battery_joules: ArrayLike | None = None,
         joules_per_sample: ArrayLike | None = None,
+        seconds_per_sample: ArrayLike | None = None,
         downlink_joules_per_bit: ArrayLike | None = None,
         downlink_seconds_per_bit: ArrayLike | None = None,
+        downlink_message_joules: ArrayLike = 0.0,
+        downlink_message_seconds: ArrayLike = 0.0,
+        tail_watts: ArrayLike = 0.0,
+        tail_seconds: ArrayLike = 0.0,
+        promotion_joules: ArrayLike = 0.0,
+        codec_joules_per_parameter: ArrayLike | None = None,
+        codec_joules_per_entry: ArrayLike | None = None,
+        codec_seconds_per_parameter: ArrayLike | None = None,
+        codec_seconds_per_entry: ArrayLike | None = None,
         fading: Sequence[Fading | None] | None = None,
+        provenance: Marks = "assumed",
         names: Sequence[str] | None = None,
     ) -> None:
         """Check every array and broadcast all to one shape."""
-        given = {
-            "joules_per_bit": joules_per_bit,
-            "joules_per_step": joules_per_step,
-            "message_joules": message_joules,
-            "seconds_per_bit": seconds_per_bit,
-            "seconds_per_step": seconds_per_step,
-            "message_seconds": message_seconds,
-            "battery_joules": battery_joules,
-            "joules_per_sample": joules_per_sample,
-            "downlink_joules_per_bit": downlink_joules_per_bit,
-            "downlink_seconds_per_bit": downlink_seconds_per_bit,
-        }
+        given = {name: value for name, value in locals().items() if name in COSTS}
         checked = {
             name: require_array(name, values, infinite=name == "battery_joules")
             for name, values in given.items()
@@ -84,11 +86,13 @@ class Fleet:
         }
         lists: dict[str, Sequence[object] | None] = {"names": names, "fading": fading}
         size = _common_size(checked, lists)
-        for name in given:
+        for name in COSTS:
             array = checked.get(name)
-            setattr(self, name, None if array is None else _frozen(np.broadcast_to(array, (size,))))
+            setattr(self, name, None if array is None else _frozen(array, size))
         self.names: tuple[str, ...] | None = None if names is None else tuple(names)
         self.fading: tuple[Fading | None, ...] | None = None if fading is None else tuple(fading)
+        self.provenance: dict[str, Codes] = codes_of(provenance, size)
+        self._require_gap_times()
 
     joules_per_bit: FloatArray
     joules_per_step: FloatArray
@@ -98,17 +102,42 @@ class Fleet:
     message_seconds: FloatArray
     battery_joules: FloatArray | None
     joules_per_sample: FloatArray | None
+    seconds_per_sample: FloatArray | None
     downlink_joules_per_bit: FloatArray | None
     downlink_seconds_per_bit: FloatArray | None
+    downlink_message_joules: FloatArray
+    downlink_message_seconds: FloatArray
+    tail_watts: FloatArray
+    tail_seconds: FloatArray
+    promotion_joules: FloatArray
+    codec_joules_per_parameter: FloatArray | None
+    codec_joules_per_entry: FloatArray | None
+    codec_seconds_per_parameter: FloatArray | None
+    codec_seconds_per_entry: FloatArray | None
+
+    def _require_gap_times(self) -> None:
+        """Refuse a tail if nothing tells whether an upload follows the download within it."""
+        if self.seconds_per_step is None and self.has_downlink and bool(np.any(self.tail_seconds > 0.0)):
+            raise InvalidInputError(
+                "tail_seconds with a downlink needs seconds_per_step of every device, which tells whether an upload "
+                "follows its download within the tail; got none"
+            )
+
+    @property
+    def has_downlink(self) -> bool:
+        """Whether the devices state what receiving costs them."""
+        return self.downlink_joules_per_bit is not None
 
     def __len__(self) -> int:
         """Number of devices."""
         return int(self.joules_per_bit.size)
 
     def with_message_bits(self, bits: float) -> "Fleet":
-        """Return the fleet with the cost of ``bits`` more bits in every message."""
+        """Return the fleet with the cost of ``bits`` more bits in every message, both ways."""
         columns = {name: getattr(self, name) for name in self.__slots__}
-        for message, per_bit in (("message_joules", "joules_per_bit"), ("message_seconds", "seconds_per_bit")):
+        pairs = [("message_joules", "joules_per_bit"), ("message_seconds", "seconds_per_bit")]
+        pairs += [(f"downlink_{message}", f"downlink_{per_bit}") for message, per_bit in pairs]
+        for message, per_bit in pairs:
             if columns[per_bit] is None:
                 continue
             with np.errstate(over="ignore"):
@@ -144,7 +173,8 @@ def _common_size(arrays: dict[str, FloatArray], lists: dict[str, Sequence[object
     return size
 
 
-def _frozen(array: FloatArray) -> FloatArray:
+def _frozen(array: FloatArray, size: int) -> FloatArray:
+    """Return a read-only copy of shape (size,); a scalar stays one number in memory."""
     copy = np.array(array)
     copy.flags.writeable = False
-    return copy
+    return np.broadcast_to(copy, (size,))

@@ -17,7 +17,13 @@ MAX_BUCKETS = 200
 MAX_NAMES = 15  # names beside one axis
 SHORT_NAME = 18
 LOG_SPAN = 20.0  # a range wider than this is drawn on a logarithmic axis
-KIND_COLOURS = {"uplink": "#56B4E9", "downlink": "#999999", "compute": "#F0E442"}  # used for no scheme
+KIND_COLOURS = {  # used for no scheme
+    "uplink": "#56B4E9",
+    "downlink": "#999999",
+    "tail": "#CC79A7",
+    "compute": "#F0E442",
+    "codec": "#333333",
+}
 _SPARE_COLOURS = (*COLOURS.values(), "#56B4E9")
 _SPARE_MARKERS = "os^vXD"
 
@@ -135,7 +141,7 @@ def device_bars(runs: Sequence[RunResults]) -> list[DeviceBars]:
     bars = []
     for run, look in zip(runs, looks(runs), strict=True):
         joules = run.device_joules
-        joules = {kind: values for kind, values in joules.items() if kind != "downlink" or values.any()}
+        joules = {kind: values for kind, values in joules.items() if kind in ("uplink", "compute") or values.any()}
         if not joules:
             continue
         count = run.summary.sparsity.size

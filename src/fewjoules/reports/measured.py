@@ -111,7 +111,8 @@ def _table(
         lines += [f"# {sentence}" for sentence in shortfalls(costs, told)]
     lines += ["[[device]]", f"name = {json.dumps(told.name)}"]
     lines += [f"{key} = {cost.value:.6g}  # 95 %: {cost.low:.3g} to {cost.high:.3g}" for key, cost in keys.items()]
-    lines.append(f'provenance = {{{kind} = "measured"}}')
+    if idle is not None:  # the mark is one of joules
+        lines.append(f'provenance = {{{kind} = "measured"}}')
     lines += ["# still to be given:", *(f"#   {sentence}" for sentence in (*missing, _RADIO))]
     return "\n".join(lines) + "\n"
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray
+from fewjoules.provenance import KINDS
 from fewjoules.reports import curves, figure_words
 from fewjoules.reports.comparison import common_target, percent
 from fewjoules.reports.curves import Curve, Look
-from fewjoules.runs.results import KINDS, RunResults
+from fewjoules.runs.results import RunResults
 
 FEW_POINTS = 40  # up to this many, each point is marked
 FEW_ROUNDS = 12  # up to this many, each round has a tick

@@ -16,12 +16,12 @@ from fewjoules.files import read_text, require_intact
 from fewjoules.ledger.parquet import read_blocks, read_table
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
+from fewjoules.provenance import KINDS
 from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN, RESULT_FILES, RUN, RUN_VERSION, SCENARIO
 from fewjoules.runs.metered import Metered
 from fewjoules.runs.sealed import read_sealed
 
 MAX_NAME_LENGTH = 60
-KINDS = ("uplink", "downlink", "compute")
 _MANY = 2**53
 
 

@@ -26,6 +26,7 @@ from fewjoules.metering.survey import open_all
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import MAX_SPARSITY
+from fewjoules.provenance import KINDS
 from fewjoules.runs.device import choose_device, gpu_uuid
 from fewjoules.runs.interrupt import CTRL_C, stop_on_signal
 from fewjoules.runs.metered import Metered, MeterLog
@@ -52,8 +53,7 @@ class Run:
     @property
     def energy_joules(self) -> float:
         """Joules of all devices and rounds; NaN without a fleet."""
-        kinds = ("uplink_joules", "downlink_joules", "compute_joules")
-        return math.fsum(math.fsum(self.ledger[kind]) for kind in kinds)
+        return math.fsum(math.fsum(self.ledger[f"{kind}_joules"]) for kind in KINDS)
 
 
 def train(

@@ -15,14 +15,22 @@ from fewjoules.engine.models.architectures import ARCHITECTURES, Images
 from fewjoules.engine.models.architectures.base import is_own
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import read_text
-from fewjoules.physics.fleet import MAX_DEVICES, Fleet
+from fewjoules.physics.fleet import COSTS, MAX_DEVICES, Fleet
 from fewjoules.planner.problem import ControlProblem
+from fewjoules.provenance import KINDS, MARKS
 from fewjoules.scenario.folder import ScenarioFolder
+from fewjoules.scenario.schema.devices import DeviceTable, RadioTable
 from fewjoules.scenario.schema.sentences import validate
-from fewjoules.scenario.schema.tables import DeviceTable, ModelTable, RadioTable, ScenarioTables
+from fewjoules.scenario.schema.tables import ModelTable, ScenarioTables
 from fewjoules.scenario.schema.training import TrainingTable
 
 MAX_SCENARIO_BYTES = 64 * 2**20
+FREE_UNLESS_STATED = (  # joules of devices that do not state them, in a fleet where others do
+    "joules_per_sample",
+    "downlink_joules_per_bit",
+    "codec_joules_per_parameter",
+    "codec_joules_per_entry",
+)
 STATISTIC_BITS = 32  # bits of a running mean or variance, all of which every message carries
 
 
@@ -102,6 +110,7 @@ class Scenario:
             tables = validate(ScenarioTables, _parse(text))
             scenario = cls._from_tables(tables, name, text, ScenarioFolder(folder, allow_outside))
             _require_times(tables, scenario.round_seconds)
+            _require_downlinks(tables)
         except InvalidInputError as error:
             raise InvalidInputError(f"{name}: {error}") from error
         return scenario
@@ -205,6 +214,8 @@ def _fleet(devices: list[DeviceTable], folder: ScenarioFolder) -> Fleet:
 
     def column(key: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
         values = [cost[key] for cost in costs]
+        if key in FREE_UNLESS_STATED and any(values):
+            values = [value or 0.0 for value in values]
         if any(value is None for value in values):
             return None
         return np.repeat(np.array(values, dtype=np.float64), counts)
@@ -212,8 +223,12 @@ def _fleet(devices: list[DeviceTable], folder: ScenarioFolder) -> Fleet:
     names = [device.name for device in devices for _ in range(device.count)]
     laws = [None if device.radio is None else device.radio.fading_law(folder, rates) for device in devices]
     fading = [law for law, count in zip(laws, counts, strict=True) for _ in range(count)]
-    columns = {key: column(key) for key in costs[0]}
-    return Fleet(**columns, names=names, fading=fading)  # type: ignore[arg-type]
+    columns = {key: column(key) for key in COSTS}
+    marks = [device.marks() for device in devices]
+    provenance = {
+        kind: np.repeat(np.array([MARKS.index(one[kind]) for one in marks], np.uint8), counts) for kind in KINDS
+    }
+    return Fleet(**columns, names=names, fading=fading, provenance=provenance)  # type: ignore[arg-type]
 
 
 def device_costs(path: str | Path) -> dict[str, float]:
@@ -228,6 +243,18 @@ def device_costs(path: str | Path) -> dict[str, float]:
     except InvalidInputError as error:
         raise InvalidInputError(f"{file}: {error}") from error
     return {name: float(value) for name, value in costs.items() if value is not None and value != float("inf")}
+
+
+def _require_downlinks(tables: ScenarioTables) -> None:
+    """Refuse to charge the downlink by request if a device does not state its cost."""
+    if tables.training is None or tables.training.downlink != "charged":
+        return
+    for device in tables.device:
+        stated = device.radio is not None and device.radio.downlink_watts is not None
+        if not stated and device.downlink_joules_per_bit is None:
+            raise InvalidInputError(
+                f"device {device.name!r}: downlink_joules_per_bit is missing; training.downlink = 'charged' needs it"
+            )
 
 
 def _require_times(tables: ScenarioTables, round_seconds: float | None) -> None:

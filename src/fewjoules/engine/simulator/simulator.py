@@ -12,6 +12,7 @@ from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
 from fewjoules.engine.models.layout import ModelParts
 from fewjoules.engine.models.loss import Loss
+from fewjoules.engine.models.networks import parameter_count
 from fewjoules.engine.simulator.cpu.backend import CpuBackend
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.evaluate import Evaluator
@@ -54,7 +55,7 @@ class Simulator(Coordinator):
         if options.precision == "tf32" and device.type != "cuda":
             raise InvalidInputError("precision = 'tf32' needs a GPU; on the processor use float32")
         self.options, self.federation, self.sizes = options, federation, federation.sizes
-        accounts = Accounts(fleet, options)
+        accounts = Accounts(fleet, options, parameter_count(model))
         self.execution = self._choose_execution(model, loss, chunk)
         self.workers = Workers(1 if self.execution.seeded else threads)
         self._local = self._new_backend(model, loss, compiled, graphs)

@@ -256,7 +256,7 @@ def _coordinator(
     unknown = options.batch_size or 1  # a client that does not tell its samples is taken to have a batch of them
     sizes: IntArray = np.array([client.samples or unknown for client in deployment.clients], dtype=np.int64)
     state = ServerState.initial(_tensor(model.weights), _tensor(model.buffers), options.clients)
-    return Coordinator(options, sizes, Accounts(fleet, options), backend, state, _parts(model))
+    return Coordinator(options, sizes, Accounts(fleet, options, model.weights.size), backend, state, _parts(model))
 
 
 def _parts(model: FlatModel) -> ModelParts:
