@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fewjoules.cli import app
 from fewjoules.errors import InvalidInputError
-from fewjoules.metering.protocol import Protocol
+from fewjoules.metering.protocol import Bench, Protocol
 from fewjoules.scenario.scenario import device_costs
 from tests.metering.trees import add_zone
 from tests.scenario.test_training_scenario import SCENARIO
@@ -137,6 +137,17 @@ def test_a_file_that_exists_or_has_no_folder_is_refused_before_anything_is_measu
     assert there.read_text() == "mine"
     nowhere = tmp_path / "no" / "x.toml"
     assert_refused(run("measure", "step", scenario, *STEP, "--out", nowhere), "--out", "folder", str(nowhere))
+
+
+def test_a_meter_that_fails_is_an_error_in_one_line(scenario, quick, monkeypatch):
+    zone = add_zone(quick, "intel-rapl:0", "package-0", 1_000)
+    monkeypatch.setattr(Bench, "idle_watts", lambda bench: (zone / "energy_uj").unlink() or bench.meter.joules())
+    done = measure("step", scenario, *STEP)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert last.endswith("energy_uj: cannot be read (No such file or directory)")
 
 
 def test_a_scenario_without_training_is_refused(tmp_path):

@@ -242,7 +242,12 @@ def test_the_survey_looks_for_every_meter_and_says_where_and_why(tmp_path):
 
 def test_a_gpu_is_not_measured_by_the_counters_of_the_processor(tmp_path):
     add_zone(tmp_path, "intel-rapl:0", "package-0", 1)
-    assert "rapl" not in {one.kind for one in survey("GPU-1", tmp_path)}
+    meter, found = open_meter("auto", "GPU-1", tmp_path)
+    assert meter is None
+    assert [one.kind for one in found] == ["nvml", "hwmon", "battery"]
+    (meter,) = open_all("GPU-1", tmp_path)  # beside a GPU, the processor spends joules as well
+    meter.close()
+    assert meter.kind == "rapl"
 
 
 def test_auto_takes_the_nearest_meter(tmp_path):

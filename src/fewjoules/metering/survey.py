@@ -16,22 +16,21 @@ AUTO = "auto"
 def survey(gpu: str | None, sysfs: Path | None = None) -> list[Finding]:
     """Look for the meters of a training, nearest first; ``gpu`` is the UUID of its GPU, None on the processor.
 
-    A GPU is not part of what RAPL counts. Zeus is left out: it reads the same counters, and is opened only by name.
+    Zeus is left out: it reads the same counters, and is opened only by name.
     """
     root = _root(sysfs)
-    processor = [] if gpu is not None else [rapl.find(root)]
-    return [nvml.find(gpu), *processor, hwmon.find(root), battery.find(root)]
+    return [nvml.find(gpu), rapl.find(root), hwmon.find(root), battery.find(root)]
 
 
 def open_meter(kind: str, gpu: str | None, sysfs: Path | None = None) -> tuple[Meter | None, list[Finding]]:
     """Open the meter of a kind, or with "auto" the nearest that can be read; return what was found as well.
 
-    A kind that cannot be read is refused; with "auto" there may be no meter.
+    A kind that cannot be read is refused; with "auto" there may be no meter. RAPL does not see what a GPU does.
     """
     if kind not in (AUTO, *KINDS):
         raise InvalidInputError(f"--meter must be {AUTO} or one of {', '.join(KINDS)}, got {kind!r}")
     if kind == AUTO:
-        found = survey(gpu, sysfs)
+        found = [one for one in survey(gpu, sysfs) if gpu is None or one.kind != rapl.KIND]
         return next((_opened(one) for one in found if one.problem is None), None), found
     finding = _find(kind, gpu, _root(sysfs))
     if finding.problem is not None:
