@@ -84,12 +84,12 @@ def progress_of(
 @contextlib.contextmanager
 def phases() -> Iterator[Callable[[str], None]]:
     """Show what is being done as one line that changes on a terminal, elsewhere as a line every ten seconds."""
-    from fewjoules.cli.live import live_console
+    from fewjoules.cli.live import live_console, live_line
 
     console = live_console()
     if console is not None:
-        with console.status("") as status:
-            yield lambda text: status.update(text)
+        with live_line(console) as show:
+            yield show
         return
     last = -_LINE_SECONDS
 

@@ -125,10 +125,7 @@ class Bench:
             windows.append(self._timed(TRIAL, work, repeats))
             trials = _trials(windows, share, steady, reached=True)
             widest = _widest(trials, idle)
-            narrowed = (
-                "" if math.isinf(widest) else f", interval +- {widest:.1%} of {self.protocol.precision:.0%} wanted"
-            )
-            self._say(f"{name}: trial {len(windows)}{narrowed}")
+            self._say(f"{name}: trial {len(windows)}, {self._in_words(widest)}")
             if len(windows) >= self.protocol.least_trials:
                 if widest <= self.protocol.precision:
                     return trials
@@ -151,6 +148,10 @@ class Bench:
                 return groups[-1] / repeats, False
             groups.append(self._timed(WARM_UP, work, repeats).seconds)
         return groups[-1] / repeats, True
+
+    def _in_words(self, widest: float) -> str:
+        reached = "unknown" if math.isinf(widest) else f"+- {widest:.1%}"
+        return f"interval {reached} (wanted +- {self.protocol.precision:.0%})"
 
     def _timed(self, kind: str, work: Callable[[Amount], None], amount: Amount) -> Window:
         self._window(kind)
