@@ -113,6 +113,25 @@ def test_many_trainings_have_a_bar_of_their_own_and_one_for_the_rounds(clock):
     assert re.match(r"run-c +.*round 2/8, accuracy 50.00%, loss 1.250, 0.5 J", current)
 
 
+def test_a_measurement_has_a_line_that_is_drawn_only_when_it_changes():
+    console = terminal(width=60)
+    with live.live_line(console) as show:
+        show("batch [8]: warm-up")
+        show("batch [8]: trial 1")
+        drawn = frames(console)
+    assert [drawn.count(text) for text in ("batch [8]: warm-up", "batch [8]: trial 1")] == [1, 1]
+
+
+def test_a_pipe_gets_what_is_measured_every_ten_seconds(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.phases() as show:
+        for seconds in (100.0, 104.0, 111.0):
+            now[0] = seconds
+            show(f"at {seconds:g}")
+    assert capsys.readouterr().err.splitlines() == ["at 100", "at 111"]
+
+
 def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

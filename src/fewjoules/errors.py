@@ -5,7 +5,8 @@ FewJoulesError
 ├── InfeasiblePlanError    no plan meets the constraints; the message names the tightest one
 ├── CorruptPayloadError    bytes that no encoder of ours can have written (also a ValueError)
 ├── DivergedError          training met a loss that is not finite; the message names the round and the client
-└── DeploymentError        a process of a deployment failed or was too slow; the message shows the end of its log
+├── DeploymentError        a process of a deployment failed or was too slow; the message shows the end of its log
+└── MeterError             a meter of energy stopped giving readings; the message names it
 """
 
 import math
@@ -39,6 +40,10 @@ class DivergedError(FewJoulesError):
 
 class DeploymentError(FewJoulesError):
     """A process of a deployment failed or did not answer in time; the message shows the end of its log."""
+
+
+class MeterError(FewJoulesError):
+    """A meter of energy stopped giving readings that can be trusted; the message names it."""
 
 
 class FewJoulesWarning(UserWarning):

@@ -9,6 +9,7 @@ from fewjoules import __version__
 from fewjoules.cli.calibrate import calibrate
 from fewjoules.cli.compare import compare
 from fewjoules.cli.export import export
+from fewjoules.cli.measure import measure
 from fewjoules.cli.plan import plan
 from fewjoules.cli.plugins import CommandGroup
 from fewjoules.cli.profiles import profiles
@@ -27,6 +28,7 @@ app.command()(compare)
 app.command()(export)
 app.command()(profiles)
 app.add_typer(calibrate, name="calibrate")
+app.add_typer(measure, name="measure")
 
 
 def _version(wanted: bool) -> None:

@@ -35,6 +35,16 @@ def live_run(console: "Console", name: str, rounds: int, target: float | None) -
         yield run.update
 
 
+@contextlib.contextmanager
+def live_line(console: "Console") -> Iterator[Callable[[str], None]]:
+    """Show one line of text, drawn only when it changes: a spinner would disturb what is being measured."""
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console, auto_refresh=False, transient=True) as line:
+        yield lambda text: line.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
 class LiveRun:
     """The line of one run at a time; until the first round is done its bar only pulses."""
 

@@ -81,6 +81,27 @@ def progress_of(
     yield line
 
 
+@contextlib.contextmanager
+def phases() -> Iterator[Callable[[str], None]]:
+    """Show what is being done as one line that changes on a terminal, elsewhere as a line every ten seconds."""
+    from fewjoules.cli.live import live_console, live_line
+
+    console = live_console()
+    if console is not None:
+        with live_line(console) as show:
+            yield show
+        return
+    last = -_LINE_SECONDS
+
+    def line(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _LINE_SECONDS:
+            last = time.monotonic()
+            typer.echo(text, err=True)
+
+    yield line
+
+
 def describe(report: "Report", rounds: int, target: float | None) -> str:
     """Return round, accuracy, loss, joules and bits in one line."""
     totals = report.totals

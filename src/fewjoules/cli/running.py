@@ -15,6 +15,7 @@ from fewjoules.scenario import Scenario
 
 if TYPE_CHECKING:
     from fewjoules.planner.plan import Plan
+    from fewjoules.runs.metered import MeterLog
     from fewjoules.runs.results import RunResults
     from fewjoules.runs.task import ScenarioTask
 
@@ -36,6 +37,20 @@ def prepare_task(scenario: Scenario, device: str, data_dir: str | None) -> "Scen
     from fewjoules.runs.task import prepare
 
     return prepare(scenario, choose_device(device), data_dir, download_line())
+
+
+@contextlib.contextmanager
+def metering(device: str) -> "Iterator[MeterLog]":
+    """Read every meter that tells what a training on this device spends; refuse where there is none."""
+    from fewjoules.metering.survey import open_all
+    from fewjoules.runs.device import choose_device, gpu_uuid
+    from fewjoules.runs.metered import MeterLog
+
+    log = MeterLog(open_all(gpu_uuid(choose_device(device))))
+    try:
+        yield log
+    finally:
+        log.close()
 
 
 @contextlib.contextmanager
@@ -75,6 +90,7 @@ def carry_out(
     begin: Callable[[], None] | None = None,
     tensorboard: bool = False,
     place: str = "",
+    meter: "MeterLog | None" = None,
 ) -> None:
     """Train a plan and show progress; if interrupted, say how to resume and exit with code 130.
 
@@ -98,6 +114,7 @@ def carry_out(
             begin=begin,
             on_round=lambda report: [listener(report) for listener in listeners].clear(),
             should_stop=should_stop,
+            meter=meter,
         )
         with disk_explained(folder, again):
             summary = run_in_folder(task, plan, folder, settings, resume=resume)

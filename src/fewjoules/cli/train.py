@@ -2,7 +2,7 @@
 
 import contextlib
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -41,6 +41,10 @@ def train(
     plots: options.Plots = None,
     allow_outside: options.AllowOutside = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to DIR/tensorboard.")] = False,
+    meter: Annotated[
+        Optional[bool],  # noqa: UP045
+        typer.Option(help="Also read the meters of this machine. --no-meter resumes a run without them."),
+    ] = None,
 ) -> None:
     """Train one plan and account for every joule, bit and second.
 
@@ -75,11 +79,13 @@ def train(
                 _report(folder, chosen.name, plots)
                 return
             data_dir, device = data_dir or settings["data_dir"], options.stored_device(device, settings)
+            meter = _resumed_meter(folder, meter, settings)
         else:
             chosen = running.read_scenario(scenario, allow_outside)
             planned = Plan.load(plan) if plan is not None else SCHEMES[scheme or "flexible"](chosen.problem())
             folder = Path(out or f"fewjoules-train-{planned.scheme if planned.scheme in SCHEMES else 'plan'}")
             require_new_folder(folder)
+        log = held.enter_context(running.metering(device)) if meter else None
         task = running.prepare_task(chosen, device, data_dir)
 
         def begin() -> None:
@@ -89,7 +95,12 @@ def train(
                 with beginning(folder):
                     planned.save(folder / PLAN)
                     save_settings(
-                        folder, chosen, command="train", data_dir=options.absolute(data_dir), device=task.device.type
+                        folder,
+                        chosen,
+                        command="train",
+                        data_dir=options.absolute(data_dir),
+                        device=task.device.type,
+                        **({"meter": True} if meter else {}),
                     )
             else:
                 require_undamaged(folder, settings)
@@ -103,6 +114,7 @@ def train(
             again=f"fewjoules train --resume {folder}",
             begin=begin,
             tensorboard=tensorboard,
+            meter=log,
         )
         _report(folder, chosen.name, plots)
 
@@ -119,8 +131,16 @@ def _require_choices(scheme: str | None, plan: str | None, out: str | None, resu
         raise InvalidInputError("--plan is trained as it is and cannot be combined with --scheme")
 
 
+def _resumed_meter(folder: Path, asked: bool | None, settings: dict[str, Any]) -> bool:
+    """Tell whether a resumed run is metered: as it was from its first round on, unless it is given up."""
+    began = settings.get("meter") is True
+    if asked and not began:
+        raise InvalidInputError(f"--meter must be given from the first round on, but the run in {folder} began without")
+    return began and asked is not False
+
+
 def _report(folder: Path, title: str, plots: str | None) -> None:
-    from fewjoules.reports.comparison import comparison_table, headline
+    from fewjoules.reports.comparison import comparison_table, headline, metered_sentences
     from fewjoules.reports.page import write_page
     from fewjoules.runs.results import RunResults
 
@@ -129,4 +149,6 @@ def _report(folder: Path, title: str, plots: str | None) -> None:
         write_page(runs, folder / PAGE, title)
         running.save_plots(runs, folder, plots)
     console().print(comparison_table(runs))
+    for sentence in metered_sentences(runs):
+        typer.echo(sentence)
     typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fewjoules.reports.numbers import number
-from fewjoules.runs.results import RunResults
+from fewjoules.runs.results import RunResults, plain_text
 
 UNKNOWN = "-"
 _NBSP = "\u00a0"
@@ -104,7 +104,27 @@ def remarks(runs: Sequence[RunResults]) -> list[str]:
     unknown = [name for run, name in zip(runs, names, strict=True) if run.summary.joules is None]
     if unknown:
         found.append(f"No fleet was given for {', '.join(unknown)}, so joules are unknown.")
+    return [*found, *metered_sentences(runs)]
+
+
+def metered_sentences(runs: Sequence[RunResults]) -> list[str]:
+    """Say what meters read while runs were trained, which is no part of their ledgers."""
+    found = []
+    for run, name in zip(runs, labels(runs), strict=True):
+        metered = run.summary.metered
+        if metered is None:
+            continue
+        readings = [f"{_meter_joules(joules)} by {plain_text(meter)}" for meter, joules in metered.joules.items()]
+        parts = "" if metered.parts <= 1 else f", in {metered.parts} parts, of which a kill may have cut off seconds"
+        found.append(
+            f"The machine that trained {name} spent {' and '.join(readings)} in {number(metered.seconds)} s, "
+            f"idle power included{parts}; the ledger does not count it."
+        )
     return found
+
+
+def _meter_joules(joules: float | None) -> str:
+    return "unknown joules" if joules is None else f"{number(joules)}{_NBSP}J"
 
 
 def common_target(runs: Sequence[RunResults]) -> float | None:

@@ -17,3 +17,8 @@ def choose_device(name: str) -> torch.device:
 def device_name(device: torch.device) -> str:
     """Name of the device: "cpu", or "cuda: " and the model of the GPU."""
     return "cpu" if device.type == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"
+
+
+def gpu_uuid(device: torch.device) -> str | None:
+    """Return the UUID by which the driver knows a GPU; None for the processor."""
+    return None if device.type == "cpu" else f"GPU-{torch.cuda.get_device_properties(device).uuid}"

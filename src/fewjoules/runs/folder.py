@@ -24,6 +24,7 @@ from fewjoules.runs.files import (
     BEGUN,
     CHECKPOINT,
     LEDGER_TABLE,
+    METER,
     METRICS_TABLE,
     MODEL,
     PLAN,
@@ -35,6 +36,7 @@ from fewjoules.runs.files import (
 )
 from fewjoules.runs.interval import CheckpointInterval
 from fewjoules.runs.lock import LOCK
+from fewjoules.runs.metered import MeterLog
 from fewjoules.runs.saver import Checkpoints, require_every_round
 from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.runs.settings import save_scenario
@@ -46,13 +48,14 @@ from fewjoules.runs.training import Training, train_task
 class RunSettings:
     """Settings that do not change the results of a run.
 
-    ``begin`` is called after all checks and before anything is written.
+    ``begin`` is called after all checks and before anything is written. ``meter`` reads what the machine spends.
     """
 
     checkpoint_seconds: float | None = None  # None: as often as they cost little, see ``CheckpointInterval``
     begin: Callable[[], None] | None = None
     on_round: Callable[[Report], None] | None = None
     should_stop: Callable[[], bool] | None = None
+    meter: MeterLog | None = None
 
 
 def require_new_folder(folder: Path) -> None:
@@ -105,6 +108,8 @@ def run_in_folder(
         identity = identity_of(task, simulator.options) | {"execution": simulator.execution.name}
         saver = Checkpoints(folder, simulator, identity, CheckpointInterval(settings.checkpoint_seconds))
         saved = saver.load() if resume and saver.path.exists() else None
+        if settings.meter is not None and resume:
+            settings.meter.take_up(folder)
         if settings.begin is not None:
             settings.begin()
         make_folder(folder)
@@ -119,15 +124,33 @@ def run_in_folder(
         task,
         options_for(task, plan),
         opened=opened,
-        on_round=settings.on_round,
+        on_round=_metered_rounds(folder, settings),
         should_stop=settings.should_stop,
     )
     if training.reason == INTERRUPTED:
+        if settings.meter is not None:
+            settings.meter.save(folder)
         return {"stop_reason": training.reason, "rounds": training.rounds}
-    return _finish(folder, task, plan, training, began)
+    return _finish(folder, task, plan, training, began, settings.meter)
 
 
-def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, began: float) -> dict[str, Any]:
+def _metered_rounds(folder: Path, settings: RunSettings) -> Callable[[Report], None] | None:
+    """Return what is called after each round: the given function, and the meters' turn to be saved."""
+    meter, on_round = settings.meter, settings.on_round
+    if meter is None:
+        return on_round
+
+    def after_round(report: Report) -> None:
+        meter.save_now_and_then(folder)
+        if on_round is not None:
+            on_round(report)
+
+    return after_round
+
+
+def _finish(
+    folder: Path, task: ScenarioTask, plan: Plan, training: Training, began: float, meter: MeterLog | None
+) -> dict[str, Any]:
     """Write all results, then run.json, which marks the run as finished; last, remove the files for a resume."""
     loop = training.loop
     model = training.trained_model(task.model)  # first: whatever is wrong with the tables, the model is there
@@ -136,6 +159,7 @@ def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, be
     loop.ledger.finish(folder / LEDGER_TABLE, keep_parts=True)
     loop.metrics.finish(folder / METRICS_TABLE, keep_parts=True)
     summary = _summary(task, plan, training) | {"wall_seconds": round(time.monotonic() - began, 3)}
+    summary["metered"] = None if meter is None else meter.total().to_dict()
     summary["checksums"] = {name: checksum_of(folder / name) for name in RESULT_FILES}
     write_sealed(folder / RUN, summary)
     clean_up(folder)
@@ -144,7 +168,8 @@ def _finish(folder: Path, task: ScenarioTask, plan: Plan, training: Training, be
 
 def clean_up(folder: Path) -> None:
     """Remove the files that only a resume needs from a finished run."""
-    (folder / CHECKPOINT).unlink(missing_ok=True)
+    for name in (CHECKPOINT, METER):
+        (folder / name).unlink(missing_ok=True)
     for table in (LEDGER, METRICS):
         if (folder / table.name).is_dir():
             shutil.rmtree(folder / table.name)

@@ -18,6 +18,7 @@ from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
 from fewjoules.provenance import KINDS
 from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN, RESULT_FILES, RUN, RUN_VERSION, SCENARIO
+from fewjoules.runs.metered import Metered
 from fewjoules.runs.sealed import read_sealed
 
 MAX_NAME_LENGTH = 60
@@ -44,6 +45,7 @@ class RunSummary:
     seconds_to_target: float | None
     realised_over_planned_radio: float | None
     test_accuracy: float | None
+    metered: Metered | None
     facts: Mapping[str, str]  # circumstances of the run by name, for display
     checksums: Mapping[str, int]  # of the other files by name; none in files of old
 
@@ -170,6 +172,7 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         seconds_to_target=optional("seconds_to_target"),
         realised_over_planned_radio=optional("realised_over_planned_radio"),
         test_accuracy=optional("test_accuracy", high=1.0),
+        metered=None if data.get("metered") is None else Metered.from_dict(data["metered"]),
         facts=_facts(data, sparsity.size),
         checksums=_checksums(data.get("checksums", {})),
     )

@@ -17,6 +17,7 @@ _KINDS = {
     "scenario_folder": str,
     "data_dir": str | None,
     "device": str,
+    "meter": bool,
     "schemes": list,
     "checksums": dict,
 }

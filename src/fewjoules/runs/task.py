@@ -49,11 +49,7 @@ def prepare(
     progress: Callable[[int, int | None], None] | None = None,
 ) -> ScenarioTask:
     """Load the data, partition it and build the model; refuse a scenario whose parts do not fit together."""
-    training = scenario.training
-    if training is None:
-        raise _without_training(scenario)
-    if scenario.architecture is None:
-        raise InvalidInputError(f"{scenario.name}: training needs model.architecture, got model.parameters")
+    training = require_training(scenario)
     try:
         dataset = load(training.require("data"), data_dir, progress)
         training.require("learning_rate")
@@ -71,6 +67,15 @@ def prepare(
         fleet=scenario.fleet,
         device=device,
     )
+
+
+def require_training(scenario: Scenario) -> TrainingTable:
+    """Return [training] of a scenario; refuse one without it or without a network."""
+    if scenario.training is None:
+        raise _without_training(scenario)
+    if scenario.architecture is None:
+        raise InvalidInputError(f"{scenario.name}: training needs model.architecture, got model.parameters")
+    return scenario.training
 
 
 def _without_training(scenario: Scenario) -> InvalidInputError:

@@ -1,5 +1,6 @@
 """``fewjoules.train``: train a user's own model on a user's own arrays."""
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,12 +22,14 @@ from fewjoules.engine.models.networks import parameter_count
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import FewJoulesWarning, InvalidInputError, require_array
 from fewjoules.ledger.schema import RowArray
+from fewjoules.metering.survey import open_all
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import MAX_SPARSITY
 from fewjoules.provenance import KINDS
-from fewjoules.runs.device import choose_device
+from fewjoules.runs.device import choose_device, gpu_uuid
 from fewjoules.runs.interrupt import CTRL_C, stop_on_signal
+from fewjoules.runs.metered import Metered, MeterLog
 from fewjoules.runs.training import Task, train_task
 
 Arrays = tuple[Any, Any]
@@ -37,6 +40,7 @@ class Run:
     """A finished training: the trained model, one metrics row per round, one ledger row per round and participant.
 
     ``metrics`` and ``ledger`` are NumPy structured arrays; docs/ledger.md lists their columns. Unknown numbers are NaN.
+    ``metered`` is what the meters of this machine read, if they were asked; it is no part of the ledger.
     """
 
     model: nn.Module
@@ -44,6 +48,7 @@ class Run:
     ledger: RowArray
     stop_reason: str
     execution: str
+    metered: Metered | None = None
 
     @property
     def energy_joules(self) -> float:
@@ -69,6 +74,7 @@ def train(
     loss: Loss | None = None,
     device: str = "auto",
     on_round: Callable[[Report], None] | None = None,
+    meter: bool = False,
     **options: Any,
 ) -> Run:
     """Train by FT-LSGD-DB in the simulator and account for every joule, bit and second.
@@ -78,7 +84,8 @@ def train(
     ``loss(outputs, targets)`` may return one number or one per sample; the default is cross-entropy. The caller's model
     is not changed. Error feedback is on unless a preset turns it off. Other options are those of ``TrainingOptions``,
     such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all. Ctrl-C ends the
-    training after its round, and what was trained is returned with the stop reason "interrupted".
+    training after its round, and what was trained is returned with the stop reason "interrupted". ``meter`` also reads
+    every meter of this machine, and refuses where there is none; docs/measuring.md.
     """
     _require_kinds(model, clients, fleet, plan)
     require_trainable(model)
@@ -109,14 +116,17 @@ def train(
         loss=loss or cross_entropy,
         fleet=fleet,
     )
-    with stop_on_signal(_say_stopping, CTRL_C) as should_stop:
+    meters = open_all(gpu_uuid(where)) if meter else ()
+    with contextlib.closing(MeterLog(meters)) as log, stop_on_signal(_say_stopping, CTRL_C) as should_stop:
         training = train_task(task, chosen, on_round=on_round, should_stop=should_stop)
+        metered = log.total() if meter else None
     return Run(
         model=training.trained_model(model),
         metrics=training.loop.metrics.rows(),
         ledger=training.loop.ledger.rows(),
         stop_reason=training.reason,
         execution=training.simulator.execution.name,
+        metered=metered,
     )
 
 

@@ -83,6 +83,11 @@ class RoundPlan:
         """Number of the round's first local step in the whole run, from 0."""
         return (self.number - 1) * self.options.local_steps
 
+    def parts(self, chunk: int) -> list[slice]:
+        """Return slices of at most ``chunk`` participants that cover all of them."""
+        everyone = self.participants.size
+        return [slice(start, min(start + chunk, everyone)) for start in range(0, everyone, chunk)]
+
     def of(self, part: slice) -> "RoundPlan":
         """Return the plan restricted to a slice of the participants."""
         return replace(

@@ -1,12 +1,12 @@
 """The simulator: all clients of a federation on one machine, round by round."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from fewjoules.cores import CORES
 from fewjoules.engine.accounts import Accounts
-from fewjoules.engine.algorithm.backend import Backend
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
@@ -17,13 +17,13 @@ from fewjoules.engine.simulator.cpu.backend import CpuBackend
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.execution import Execution, choose_execution, require_labels
-from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.simulator.federation import BatchSource, Federation, Samples
 from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.errors import InvalidInputError
 from fewjoules.physics.fleet import Fleet
 
 if TYPE_CHECKING:
-    from fewjoules.engine.simulator.cuda.backend import Graphs
+    from fewjoules.engine.simulator.cuda.backend import CudaBackend, Graphs
 
 
 class Simulator(Coordinator):
@@ -58,7 +58,7 @@ class Simulator(Coordinator):
         accounts = Accounts(fleet, options, parameter_count(model))
         self.execution = self._choose_execution(model, loss, chunk)
         self.workers = Workers(1 if self.execution.seeded else threads)
-        backend = self._new_backend(model, loss, compiled, graphs)
+        self._local = self._new_backend(model, loss, compiled, graphs)
         flat = ClientModel(model, loss, device)
         parts = ModelParts.of(model, flat.parameters, flat.buffers)
         state = ServerState.initial(
@@ -68,7 +68,7 @@ class Simulator(Coordinator):
             keeps_residual=options.compresses_downlink,
             notes_changes=accounts.charges_downlink,
         )
-        super().__init__(options, federation.sizes, accounts, backend, state, parts)
+        super().__init__(options, federation.sizes, accounts, self._local, state, parts)
 
     def evaluator(self, model: nn.Module, loss: Loss, test: Samples) -> Evaluator:
         """Return an evaluator on a test set; its samples must have the shapes and types of the training set."""
@@ -87,6 +87,15 @@ class Simulator(Coordinator):
                 "the accuracy of this one is never known"
             )
         return evaluator
+
+    def steps_alone(self) -> Callable[[], None]:
+        """Return a function that takes the local steps of the first round, on the same batches, and forgets them.
+
+        On a GPU it does not wait for them.
+        """
+        plan = self._plan(1)
+        batches = BatchSource(self.federation, self.options.seed).batches(plan)
+        return lambda: self._local.take_steps(self.state, plan, batches)
 
     def close(self) -> None:
         """Release threads and graphs."""
@@ -108,7 +117,9 @@ class Simulator(Coordinator):
             chunk=chunk,
         )
 
-    def _new_backend(self, model: nn.Module, loss: Loss, compiled: bool, graphs: "Graphs | None") -> Backend:
+    def _new_backend(
+        self, model: nn.Module, loss: Loss, compiled: bool, graphs: "Graphs | None"
+    ) -> "CpuBackend | CudaBackend":
         how = self.execution
         if not self.federation.samples.inputs.is_cuda:
             return CpuBackend(

@@ -73,8 +73,7 @@ class CpuBackend:
         """Run the local steps, compression and aggregation of one round; the result is ready on return."""
         batches = self._source.batches(plan)
         meanwhile()
-        starts = range(0, plan.participants.size, self.chunk)
-        parts = [slice(start, min(start + self.chunk, plan.participants.size)) for start in starts]
+        parts = plan.parts(self.chunk)
         done = self._workers.map(lambda part: self._train(state, plan.of(part), batches.of(part)), parts)
         rounds = [one for chunk in done for one in chunk]
         delivered = delivered_uploads(plan)
@@ -90,6 +89,17 @@ class CpuBackend:
             delivered=delivered,
             uploads=lambda: uploads,
         )
+
+    def take_steps(self, state: ServerState, plan: RoundPlan, batches: Batches) -> None:
+        """Take the local steps of a round and forget them: what they cost can be measured so."""
+
+        def take(part: slice) -> None:
+            own = plan.of(part)
+            orders = [own.order(row) for row in range(own.participants.size)]
+            fresh = [new_client(order, state.weights.numel()) for order in orders]
+            self._steps(state, batches.of(part), fresh, orders)
+
+        self._workers.map(take, plan.parts(self.chunk))
 
     def client_state(self, client: int) -> ClientState | None:
         """State of a client; None before it first took part."""

@@ -82,15 +82,14 @@ class CudaBackend:
     def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
         """Start a round on the GPU; ``meanwhile`` is called while it runs, and threads size the messages."""
         batches = self._source.batches(plan)
-        chunk, everyone = self.execution.chunk, plan.participants.size
-        parts = [slice(start, min(start + chunk, everyone)) for start in range(0, everyone, chunk)]
+        everyone = plan.participants.size
         delivered = delivered_uploads(plan)
         mean = torch.zeros_like(state.weights)
         trained: list[Progress] = []
         entries: list[IntArray] = []
         counted: list[Future[IntArray]] = []
         buffers = []
-        for part in parts:
+        for part in plan.parts(self.execution.chunk):
             own = plan.of(part)
             rows = self._kept.rows(own.participants)
             with arithmetic(self.options.precision):
@@ -116,6 +115,13 @@ class CudaBackend:
 
         whole = torch.cat(buffers) if len(buffers) > 1 else buffers[0]
         return RoundResult(mean, mean_buffers(whole, state.buffers, delivered, plan.shares), delivered, uploads)
+
+    def take_steps(self, state: ServerState, plan: RoundPlan, batches: Batches) -> None:
+        """Start the local steps of a round and forget them: what they cost can be measured so."""
+        for part in plan.parts(self.execution.chunk):
+            own = plan.of(part)
+            with arithmetic(self.options.precision):
+                self._train(state, own, batches.of(part), self._kept.rows(own.participants))
 
     def client_state(self, client: int) -> ClientState | None:
         """State of a client; None before it first took part."""

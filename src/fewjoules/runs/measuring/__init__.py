@@ -1,0 +1,1 @@
+"""Measure what local steps and messages of a scenario cost on this machine."""

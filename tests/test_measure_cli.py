@@ -1,0 +1,157 @@
+"""``fewjoules measure``: a table to paste, what could not be measured and why, and refusals in one line."""
+
+import functools
+import sys
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from fewjoules.cli import app
+from fewjoules.errors import InvalidInputError
+from fewjoules.metering.protocol import Bench, Protocol
+from fewjoules.scenario.scenario import device_costs
+from tests.metering.trees import add_zone
+from tests.scenario.test_training_scenario import SCENARIO
+from tests.test_bad_input import assert_refused, run, write
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    """Measure for moments, on a machine without a meter."""
+    short = functools.partial(Protocol, cool_down_seconds=0.0, window_seconds=0.001, resolutions=0.0, idle_windows=2)
+    monkeypatch.setattr(sys.modules["fewjoules.cli.measure"], "Protocol", short)
+    sysfs = tmp_path / "sys"
+    sysfs.mkdir()
+    monkeypatch.setenv("FEWJOULES_SYSFS", str(sysfs))
+    return sysfs
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    return write(tmp_path, SCENARIO)
+
+
+def measure(*arguments):
+    return CliRunner().invoke(app, ["measure", *map(str, arguments)], catch_exceptions=False)
+
+
+STEP = ["--batch-sizes", "2,4", "--max-seconds", "0.01", "--device", "cpu"]
+KINDS = {"step": STEP, "codec": ["--sparsities", "5,50", "--max-seconds", "0.01"]}
+SECONDS = {
+    "step": {"seconds_per_step", "seconds_per_sample"},
+    "codec": {"codec_seconds_per_parameter", "codec_seconds_per_entry"},
+}
+
+
+@pytest.mark.parametrize("kind", ["step", "codec"])
+def test_without_a_meter_seconds_alone_are_written_and_the_exit_code_is_1(kind, scenario, quick, tmp_path):
+    done = measure(kind, scenario, *KINDS[kind], "--out", tmp_path / "pi.toml", "--name", "pi")
+    assert done.exit_code == 1
+    assert (tmp_path / "pi.toml").read_text() == done.stdout
+    (device,) = tomllib.loads(done.stdout)["device"]
+    assert set(device) == {"name", *SECONDS[kind]}, "provenance is a mark of joules"
+    assert device["name"] == "pi"
+    assert all(device[key] >= 0.0 for key in SECONDS[kind])
+    said = done.stderr.splitlines()
+    assert said[0] == "no meter can be read, so only seconds are measured:"
+    for meter, place in (("nvml", "driver"), ("rapl", "powercap"), ("hwmon", "hwmon"), ("battery", "power_supply")):
+        assert any(line.startswith(f"  {meter}: ") and place in line for line in said)
+    assert str(quick) in done.stderr
+
+
+def test_the_table_says_what_is_still_to_be_given(scenario):
+    lines = measure("step", scenario, *STEP).stdout.splitlines()
+    rest = lines[lines.index("# still to be given:") :]
+    assert "#   joules_per_step, joules_per_sample: only seconds were measured" in rest
+    assert any("joules_per_bit" in line and "[device.radio]" in line for line in rest)
+
+
+def test_seconds_only_is_no_failure_and_looks_for_no_meter(scenario):
+    done = measure("step", scenario, *STEP, "--seconds-only")
+    assert done.exit_code == 0
+    assert "meter" not in done.stderr
+    assert "by a clock alone" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["step", "codec"])
+@pytest.mark.parametrize("with_idle", [False, True])
+def test_with_a_meter_joules_are_in_the_table(kind, with_idle, scenario, quick):
+    add_zone(quick, "intel-rapl:0", "package-0", 1_000)  # whose counter stands still
+    done = measure(kind, scenario, *KINDS[kind], *(["--with-idle"] if with_idle else []))
+    assert done.exit_code == 0, done.stderr
+    (device,) = tomllib.loads(done.stdout)["device"]
+    joules = {key.replace("seconds", "joules") for key in SECONDS[kind]}
+    assert set(device) == {"name", "provenance", *SECONDS[kind], *joules}
+    assert all(device[key] == 0.0 for key in joules)
+    assert device["provenance"] == {"compute" if kind == "step" else "codec": "measured"}
+    assert "by RAPL of package-0" in done.stdout
+    assert f"the joules below have it {'in them' if with_idle else 'taken off'}" in done.stdout
+
+
+def test_the_file_with_a_radio_is_what_a_node_reports_its_costs_from(scenario, quick, tmp_path):
+    add_zone(quick, "intel-rapl:0", "package-0", 1_000)
+    file = tmp_path / "node.toml"
+    assert measure("step", scenario, *STEP, "--out", file).exit_code == 0
+    with pytest.raises(InvalidInputError, match=r"joules_per_bit and \[device.radio\], got neither"):
+        device_costs(file)
+    file.write_text(file.read_text() + "joules_per_bit = 2e-7\n")
+    costs = device_costs(file)
+    (device,) = tomllib.loads(file.read_text())["device"]
+    measured = ("joules_per_step", "seconds_per_step", "joules_per_sample", "seconds_per_sample")
+    assert {name: costs[name] for name in measured} == {name: device[name] for name in measured}
+
+
+def test_a_limit_that_ends_the_trials_is_told_with_the_interval_reached(scenario, quick):
+    add_zone(quick, "intel-rapl:0", "package-0", 1_000)
+    done = measure("step", scenario, *STEP)
+    assert "warning: batch 2: the limit of 0.01 s ended the trials at an interval of +- " in done.stderr
+    assert "# batch 2: the limit of 0.01 s ended the trials" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["step", "--batch-sizes", "8"], ("--batch-sizes", "two different", "8")),
+        (["step", "--batch-sizes", "8,many"], ("--batch-sizes", "whole numbers", "'8,many'")),
+        (["step", "--batch-sizes", "0,8"], ("--batch-sizes", "from 1", "got 0")),
+        (["step", "--clients", "0"], ("--clients", "from 1", "got 0")),
+        (["step", "--max-seconds", "0"], ("--max-seconds", "above 0", "got 0")),
+        (["step", "--meter", "sun"], ("--meter", "rapl", "'sun'")),
+        (["step", "--meter", "rapl"], ("--meter rapl", "powercap")),
+        (["step", "--meter", "zeus"], ("--meter zeus", "pip install zeus")),
+        (["step", "--device", "tpu"], ("device", "cuda", "'tpu'")),
+        (["codec", "--sparsities", "0.5,8"], ("--sparsities", "at least 1", "0.5")),
+        (["codec", "--sparsities", "600,640"], ("--sparsities", "two different", "1 of 650")),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_options_are_refused_in_one_line(arguments, says, scenario):
+    command, *rest = arguments
+    assert_refused(run("measure", command, scenario, *rest), *says)
+
+
+def test_a_file_that_exists_or_has_no_folder_is_refused_before_anything_is_measured(scenario, tmp_path):
+    there = write(tmp_path, "mine", "there.toml")
+    assert_refused(run("measure", "step", scenario, *STEP, "--out", there), "--out", "new file", str(there))
+    assert there.read_text() == "mine"
+    nowhere = tmp_path / "no" / "x.toml"
+    assert_refused(run("measure", "step", scenario, *STEP, "--out", nowhere), "--out", "folder", str(nowhere))
+
+
+def test_a_meter_that_fails_is_an_error_in_one_line(scenario, quick, monkeypatch):
+    zone = add_zone(quick, "intel-rapl:0", "package-0", 1_000)
+    monkeypatch.setattr(Bench, "idle_watts", lambda bench: (zone / "energy_uj").unlink() or bench.meter.joules())
+    done = measure("step", scenario, *STEP)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert last.endswith("energy_uj: cannot be read (No such file or directory)")
+
+
+def test_a_scenario_without_training_is_refused(tmp_path):
+    text = SCENARIO[: SCENARIO.index("[training]")] + SCENARIO[SCENARIO.index("[[device]]") :]
+    done = run("measure", "step", write(tmp_path, text.replace("softmax", "lenet5")), *STEP)
+    assert done.exit_code == 2
+    assert "[training] is missing" in done.stderr
