@@ -1,12 +1,13 @@
-"""Write files that appear whole or not at all, notice damaged ones, and read regular files only."""
+"""Write files that appear whole or not at all, notice damaged ones, read regular files only, and parse TOML."""
 
 import os
 import stat
+import tomllib
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fewjoules.errors import InvalidInputError, shown
 
@@ -114,3 +115,13 @@ def read_text(path: str | Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{file}: must be UTF-8 text, got an invalid byte at offset {error.start}") from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML text; refuse other text."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInputError(f"must be TOML ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError("must be TOML; a number or the nesting is too large") from error

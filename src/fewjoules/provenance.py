@@ -10,7 +10,8 @@ from fewjoules.errors import InvalidInputError, shown
 
 MARKS = ("measured", "fitted", "profile", "assumed")  # from the best known to the least known
 ASSUMED = MARKS.index("assumed")
-KINDS = ("uplink", "downlink", "tail", "compute", "codec")  # of joules in the ledger
+RADIO_KINDS, COMPUTE_KINDS = ("uplink", "downlink", "tail"), ("compute", "codec")
+KINDS = RADIO_KINDS + COMPUTE_KINDS  # of joules in the ledger
 Codes = NDArray[np.uint8]  # positions in MARKS
 Marks = str | Mapping[str, str | Sequence[str] | Codes]
 

@@ -31,8 +31,11 @@ GOOD = {
     "seconds": 1.0,
     "lower_bound_joules": 1.0,
     "relative_gap": 0.5,
+    "downlink_sparsity": 2.0,
+    "operating_points": None,
+    "joules": {"uplink": {"assumed": 1.0}, "compute": {"measured": 0.5, "assumed": 0.5}},
 }
-DOCUMENT = {"version": 2, "plans": [GOOD]}
+DOCUMENT = {"version": 3, "plans": [GOOD]}
 NUMBERS = [
     1e308,
     -1e308,
@@ -83,7 +86,7 @@ def documents(draw):
             plan[key] = draw(hostile)
         else:
             plan.pop(key, None)
-    document = {"version": 2, "plans": [plan]}
+    document = {"version": 3, "plans": [plan]}
     if not draw(st.integers(0, 4)):
         document[draw(st.sampled_from([*document, "luck"]))] = draw(hostile)
     return document
@@ -155,10 +158,11 @@ def test_a_hostile_plan_is_refused_in_one_line_or_trained(tmp_path, data):
 @pytest.mark.parametrize("key", [key for key in GOOD if key not in ("scheme", "solver", "sparsity", "parameters")])
 @pytest.mark.parametrize("value", [1e307, 5e-324, 0.0])
 def test_any_number_that_a_plan_may_predict_is_trained_and_drawn(tmp_path, key, value):
-    plan = GOOD | {key: value}
+    plan = GOOD | {"joules": {}} | {key: value}
     plan |= {"energy_joules": plan["radio_joules"] + plan["compute_joules"]} if key != "energy_joules" else {}
     done = trained(tmp_path, json.dumps(DOCUMENT | {"plans": [plan]}).encode())
-    refused = key in ("energy_joules", "local_steps") or (key, value) == ("lower_bound_joules", 1e307)
+    refused = key in ("energy_joules", "local_steps", "operating_points", "joules", "downlink_sparsity")
+    refused = refused or (key, value) == ("lower_bound_joules", 1e307)
     assert done.exit_code == (2 if refused else 0), done.stderr
 
 

@@ -39,9 +39,22 @@ def test_kept_entries_are_rounded_only_at_the_end(plan):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: d | {"version": 3}, "version must be 1 or 2, got 3"),
-        (lambda d: d | {"version": True}, "version must be 1 or 2, got True"),
-        (lambda d: d | {"version": 1}, "exactly the keys .*check \\['parameters'\\]"),
+        (lambda d: d | {"version": 4}, "version must be 1 or 2 or 3, got 4"),
+        (lambda d: d | {"version": True}, "version must be 1 or 2 or 3, got True"),
+        (lambda d: d | {"version": 1}, "exactly the keys .*check \\[.*'parameters'\\]"),
+        (
+            lambda d: d | {"version": 2},
+            "exactly the keys .*check \\['downlink_sparsity', 'joules', 'operating_points'\\]",
+        ),
+        (lambda d: d | {"plans": [d["plans"][0] | {"downlink_sparsity": 0.5}]}, "downlink_sparsity must be .* 1"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"operating_points": [0]}]}, "operating_points must be a list of 12"),
+        (
+            lambda d: d | {"plans": [d["plans"][0] | {"operating_points": [-1] * 12}]},
+            "operating_points must be a whole",
+        ),
+        (lambda d: d | {"plans": [d["plans"][0] | {"joules": {"luck": {}}}]}, "joules must be a table of uplink"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"joules": {"tail": {"luck": 1.0}}}]}, "table of measured"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"joules": {"tail": {"fitted": 1.0}}}]}, "must sum to energy_joules"),
         (lambda d: d | {"plans": None}, "plans must be a list"),
         (lambda d: d | {"plans": []}, "exactly 1 plan, got 0"),
         (lambda d: d | {"plans": [d["plans"][0] | {"luck": 1}]}, "luck"),
@@ -78,11 +91,13 @@ def test_a_damaged_plan_is_refused_by_name(plan, tmp_path, damage, message):
 
 def test_a_plan_of_version_1_is_read_and_fits_every_model(plan):
     document = json.loads(plans_to_json([plan]))
-    del document["plans"][0]["parameters"]
+    for key in ("parameters", "downlink_sparsity", "operating_points", "joules"):
+        del document["plans"][0][key]
     (read,) = plans_from_json(json.dumps(document | {"version": 1}), source="here")
     assert read.parameters is None
     read.require_model(771)
-    assert read.to_dict() == plan.to_dict() | {"parameters": None}
+    unknown = {"parameters": None, "downlink_sparsity": None, "operating_points": None, "joules": {}}
+    assert read.to_dict() == plan.to_dict() | unknown
     (again,) = plans_from_json(plans_to_json([read]), source="here")
     assert again.to_dict() == read.to_dict()
 
@@ -112,7 +127,7 @@ def test_a_key_that_is_given_twice_is_refused():
         ({"radio_joules": 1e308, "compute_joules": 1e308}, "energy_joules must be a finite number"),
         ({"lower_bound_joules": -1.0}, "lower_bound_joules must be"),
         ({"lower_bound_joules": 1e9}, "lower_bound_joules must be at most energy_joules"),
-        ({"radio_joules": 0.0, "compute_joules": 0.0}, "lower_bound_joules must be at most energy_joules = 0.0"),
+        ({"radio_joules": 0.0, "compute_joules": 0.0, "joules": {}}, "lower_bound_joules must be at most energy_joules = 0.0"),
         ({"scheme": None}, "scheme must be a name"),
     ],
 )

@@ -12,6 +12,7 @@ from fewjoules.cli.export import export
 from fewjoules.cli.measure import measure
 from fewjoules.cli.plan import plan
 from fewjoules.cli.plugins import CommandGroup
+from fewjoules.cli.profiles import profiles
 from fewjoules.cli.train import train
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app.command()(plan)
 app.command()(train)
 app.command()(compare)
 app.command()(export)
+app.command()(profiles)
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(measure, name="measure")
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fewjoules.arrays import FloatArray
+from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.errors import InvalidInputError, require_array
 from fewjoules.physics.fading import Fading
+from fewjoules.physics.points import OperatingPoints
 from fewjoules.provenance import Codes, Marks, codes_of
 
 MAX_DEVICES = 10_000_000
@@ -42,13 +43,14 @@ class Fleet:
     whole training, infinite for devices without a limit. A local step costs ``joules_per_step``, and
     ``joules_per_sample`` for every sample of its batch. After each message the radio stays up for ``tail_seconds`` at
     ``tail_watts``; ``promotion_joules`` wake it. Selection, encoding and decoding cost ``codec_joules_per_parameter``
-    of the model and ``codec_joules_per_entry`` sent or received. ``fading`` holds the law of each device's channel, for
-    runs that draw it. ``provenance`` tells where the joules of each kind come from (provenance.py): one mark,
-    or a mapping of kinds to a mark or to one mark for each device. Names are used in messages; without them devices are
-    numbered from 0.
+    of the model and ``codec_joules_per_entry`` sent or received. ``operating_points`` are settings of the processor to
+    choose from; the costs of a step are then those of one of them (``at_points``). ``fading`` holds the law of each
+    device's channel, for runs that draw it. ``provenance`` tells where the joules of each kind come from: one mark of
+    provenance.py, or a mapping of kinds to a mark or to one mark for each device. Names are used in messages; without
+    them devices are numbered from 0.
     """
 
-    __slots__ = (*COSTS, "fading", "names", "provenance")
+    __slots__ = (*COSTS, "fading", "names", "operating_points", "provenance")
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Fleet:
         codec_joules_per_entry: ArrayLike | None = None,
         codec_seconds_per_parameter: ArrayLike | None = None,
         codec_seconds_per_entry: ArrayLike | None = None,
+        operating_points: OperatingPoints | None = None,
         fading: Sequence[Fading | None] | None = None,
         provenance: Marks = "assumed",
         names: Sequence[str] | None = None,
@@ -84,13 +87,15 @@ class Fleet:
             for name, values in given.items()
             if values is not None
         }
-        lists: dict[str, Sequence[object] | None] = {"names": names, "fading": fading}
+        points = None if operating_points is None else operating_points.joules_per_step[0]
+        lists: dict[str, Sequence[object] | None] = {"names": names, "fading": fading, "operating_points": points}
         size = _common_size(checked, lists)
         for name in COSTS:
             array = checked.get(name)
             setattr(self, name, None if array is None else _frozen(array, size))
         self.names: tuple[str, ...] | None = None if names is None else tuple(names)
         self.fading: tuple[Fading | None, ...] | None = None if fading is None else tuple(fading)
+        self.operating_points = operating_points
         self.provenance: dict[str, Codes] = codes_of(provenance, size)
         self._require_gap_times()
 
@@ -131,6 +136,25 @@ class Fleet:
     def __len__(self) -> int:
         """Number of devices."""
         return int(self.joules_per_bit.size)
+
+    def at_points(self, chosen: IntArray) -> "Fleet":
+        """Return the fleet with each device at its chosen operating point."""
+        if self.operating_points is None:
+            raise InvalidInputError("the fleet has no operating points to choose from")
+        columns = {name: getattr(self, name) for name in self.__slots__}
+        return Fleet(**columns | self.operating_points.at(chosen))
+
+    def with_batch(self, batch_size: int) -> "Fleet":
+        """Return the fleet with the samples of a batch in the cost of each local step, as plans need it."""
+        columns = {name: getattr(self, name) for name in self.__slots__}
+        for unit in ("joules", "seconds"):
+            per_step, per_sample = columns[f"{unit}_per_step"], columns[f"{unit}_per_sample"]
+            if per_step is not None and per_sample is not None:
+                columns[f"{unit}_per_step"] = per_step + batch_size * per_sample
+            columns[f"{unit}_per_sample"] = None
+        points = self.operating_points
+        columns["operating_points"] = None if points is None else points.with_batch(batch_size)
+        return Fleet(**columns)
 
     def with_message_bits(self, bits: float) -> "Fleet":
         """Return the fleet with the cost of ``bits`` more bits in every message, both ways."""

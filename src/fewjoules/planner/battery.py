@@ -20,7 +20,7 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.planner.constraints import Box, battery_box, least_consistent_power
-from fewjoules.planner.frontier import Frontier
+from fewjoules.planner.frontier import Senders
 from fewjoules.planner.objective import Objective
 from fewjoules.planner.pooling import Pooling
 
@@ -184,7 +184,7 @@ class BatterySearch:
         return min(here, (node.rounds + width) * line)
 
 
-def _slope_within(frontier: Frontier, mean_power: float, low: float, high: float) -> float:
+def _slope_within(frontier: Senders, mean_power: float, low: float, high: float) -> float:
     """Return ln(mu) of the point with the largest mean power that is at most the given one."""
     from scipy.optimize import brentq
 

@@ -5,14 +5,16 @@ above, not from below. ``REPAIRS`` names the errors that can be repaired one by 
 none is. Use the solver of pareto.py to plan.
 """
 
+import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError, require_integer
-from fewjoules.planner.frontier import Frontier
+from fewjoules.planner.choosing_points import at_points
+from fewjoules.planner.frontier import Senders
 from fewjoules.planner.objective import Objective
 from fewjoules.planner.pareto import lower_bounds
 from fewjoules.planner.pooling import Pooling
@@ -54,11 +56,36 @@ def solve(
     if not 0.0 < step_size <= 1.0:
         raise InvalidInputError(f"step_size must be above 0 and at most 1, got {step_size!r}")
     require_integer("max_outer", max_outer, low=1, high=1_000_000)
+    problem = _at_cheapest_points(problem)
     choices = problem.step_choices.tolist()
     if start is not None and start not in choices:
         raise InvalidInputError(f"start must be one of local_steps {choices}, got {start!r}")
-    state = _Algorithm2(problem, Pooling(problem, shared).frontier(), step_size, frozenset(repairs))
-    return state.run(choices.index(start) if start is not None else 0, max_outer)
+    known = problem if problem.server is None else replace(problem, downlink="free")
+    state = _Algorithm2(known, Pooling(known, shared).frontier(), step_size, frozenset(repairs))
+    answer = state.run(choices.index(start) if start is not None else 0, max_outer)
+    return replace(answer, downlink_sparsity=_best_downlink(problem, answer))
+
+
+def _at_cheapest_points(problem: ControlProblem) -> ControlProblem:
+    points = problem.fleet.operating_points
+    return problem if points is None else at_points(problem, points.cheapest())
+
+
+def _best_downlink(problem: ControlProblem, answer: Answer) -> float | None:
+    """Return the best sparsity of the server for the algorithm's choices: it knows no downlink itself."""
+    from scipy.optimize import minimize_scalar
+
+    if problem.server is None:
+        return None
+    low, high = problem.server.sparsity
+    if low == high:
+        return low
+
+    def energy(log: float) -> float:
+        return problem.costs(answer.local_steps, answer.sparsity, math.exp(log)).energy_joules
+
+    best = minimize_scalar(energy, bounds=(math.log(low), math.log(high)), method="bounded")
+    return float(np.clip(math.exp(best.x), low, high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +104,7 @@ class _Visit:
 @dataclass(frozen=True, slots=True)
 class _Algorithm2:
     problem: ControlProblem
-    frontier: Frontier
+    frontier: Senders
     step_size: float
     repairs: frozenset[str]
 

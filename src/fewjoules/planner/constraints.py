@@ -39,15 +39,22 @@ class Box:
 
 def deadline_box(problem: ControlProblem, local_steps: int) -> Box:
     """Return the least sparsity with which each device ends a round of H local steps in time."""
-    low, high = problem.sparsity
+    return Box(least_sparsity_in_time(problem, local_steps, problem.fleet.seconds_per_step), problem.sparsity[1])
+
+
+def least_sparsity_in_time(problem: ControlProblem, local_steps: int, step_seconds: FloatArray | None) -> FloatArray:
+    """Return the same for other seconds of a step; the server sends as little as it may."""
     if problem.round_seconds is None:
-        return Box(np.full(problem.devices, low), high)
+        return np.full(problem.devices, problem.sparsity[0])
     fleet = problem.fleet
-    problem.require_device_seconds(local_steps, high)
+    quickest = None if problem.server is None else problem.server.sparsity[1]
+    problem.require_device_seconds(local_steps, problem.sparsity[1], quickest)
+    rest = problem.fixed_seconds(0, quickest)
+    assert rest is not None
     assert fleet.seconds_per_bit is not None
-    assert fleet.seconds_per_step is not None
-    left = problem.round_seconds - local_steps * fleet.seconds_per_step - fleet.message_seconds
-    return Box(_least_sparsity(problem, left, fleet.seconds_per_bit), high)
+    assert step_seconds is not None
+    left = problem.round_seconds - local_steps * step_seconds - rest
+    return _least_sparsity(problem, left, fleet.seconds_per_bit)
 
 
 def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, box: Box) -> Box:
@@ -55,10 +62,10 @@ def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, bo
     batteries = problem.fleet.battery_joules
     if batteries is None:
         return box
-    rounds = float(problem.rounds.rounds(mean_power, local_steps, problem.devices))
-    fleet = problem.fleet
-    left = batteries / rounds - local_steps * fleet.joules_per_step - fleet.message_joules
-    return Box(np.maximum(box.lower, _least_sparsity(problem, left, fleet.joules_per_bit)), box.upper)
+    power = mean_power + problem.server_power()
+    rounds = float(problem.rounds.rounds(power, local_steps, problem.devices))
+    left = batteries / rounds - problem.joules_beside_bits(local_steps)
+    return Box(np.maximum(box.lower, _least_sparsity(problem, left, problem.fleet.joules_per_bit)), box.upper)
 
 
 def least_consistent_power(
@@ -86,7 +93,8 @@ def require_deadline(problem: ControlProblem) -> list[int]:
     feasible = [h for h in problem.step_choices.tolist() if deadline_box(problem, h).feasible]
     if not feasible:
         steps, high = int(problem.step_choices[0]), problem.sparsity[1]
-        seconds = problem.require_device_seconds(steps, high)
+        quickest = None if problem.server is None else problem.server.sparsity[1]
+        seconds = problem.require_device_seconds(steps, high, quickest)
         device = int(np.argmax(seconds))
         raise InfeasiblePlanError(
             f"round_seconds = {problem.round_seconds:g} cannot be met: device {problem.fleet.device_name(device)} "

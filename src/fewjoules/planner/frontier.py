@@ -16,6 +16,7 @@ with c = 0 have t = -inf and stay at their lower bound.
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -80,6 +81,24 @@ class Points:
         return np.exp(self.log_multiplier)
 
 
+class Senders(Protocol):
+    """All that send in a round, seen from one multiplier: ``Frontier`` and what is built on it."""
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+
+    @property
+    def log_multiplier_range(self) -> tuple[float, float]:
+        """Return ln(mu) below which every sender is at its upper bound, and above which at its lower."""
+
+    def points(self, log_multipliers: ArrayLike) -> Points:
+        """Return the points where tangents of these slopes touch the frontier, in the order given."""
+
+    def sparsity(self, log_multiplier: float) -> FloatArray:
+        """Return the sparsity of each device where the tangent of this slope touches the frontier."""
+
+
 class Frontier:
     """Least radio joules of a round for each mean power s = mean(delta^q), under bounds on each sparsity.
 
@@ -99,7 +118,7 @@ class Frontier:
     ) -> None:
         """Precompute the terms that do not depend on the multiplier."""
         costs = joules_per_bit * float(parameters)
-        self.devices = costs.size
+        self._devices = costs.size
         self._cost_of_device = costs
         self._count: FloatArray | float = 1.0
         if np.ndim(lower) == 0:
@@ -117,6 +136,11 @@ class Frontier:
         self._t_lower = self._n * self._y_lower - np.log(self._y_lower)
         self._t_upper = float(self._n * self._y_upper - np.log(self._y_upper))
         self._pool = ThreadPoolExecutor(CORES) if costs.size > _CHUNKS_FOR_THREADS * _CHUNK else None
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return self._devices
 
     @property
     def log_multiplier_range(self) -> tuple[float, float]:

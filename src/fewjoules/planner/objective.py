@@ -12,24 +12,39 @@ from fewjoules.planner.problem import ControlProblem
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """E(s, radio, H) = K(s, H) (radio + fixed(H)); the last axis of every result runs over ``local_steps``."""
+    """E(s, radio, H) = K(s, H) (radio + fixed(H)); the last axis of every result runs over ``local_steps``.
+
+    ``extra_power`` is the server's part of the mean power where its sparsity is given.
+    """
 
     model: RoundsModel
     devices: int
     local_steps: IntArray
     fixed_joules: FloatArray
+    extra_power: float = 0.0
 
     @classmethod
     def of(cls, problem: ControlProblem, local_steps: ArrayLike | None = None) -> "Objective":
         """Return the objective of a problem, for all its H or for the given ones."""
         steps = problem.step_choices if local_steps is None else np.atleast_1d(np.asarray(local_steps, dtype=np.int64))
-        messages = float(np.sum(problem.fleet.message_joules))
-        per_step = float(np.sum(problem.fleet.joules_per_step))
-        return cls(problem.rounds, problem.devices, steps, messages + steps.astype(np.float64) * per_step)
+        return cls._with_server(problem, steps, problem.fixed_joules(steps))
+
+    @classmethod
+    def beside_steps(cls, problem: ControlProblem, local_steps: int) -> "Objective":
+        """Return the objective of one H with the joules of local steps and tails left out of the fixed ones."""
+        return cls._with_server(problem, np.array([local_steps]), np.array([problem.fixed_message_joules()]))
+
+    @classmethod
+    def _with_server(cls, problem: ControlProblem, steps: IntArray, fixed: FloatArray) -> "Objective":
+        server, costs = problem.server, problem.fleet.downlink_joules_per_bit
+        if server is None or costs is None or server.chosen:
+            return cls(problem.rounds, problem.devices, steps, fixed)
+        broadcast = float(np.sum(costs)) * problem.downlink_bits()
+        return cls(problem.rounds, problem.devices, steps, fixed + broadcast, problem.server_power())
 
     def rounds(self, mean_power: FloatArray) -> FloatArray:
         """Return K, shape (points, choices)."""
-        return self.model.rounds(mean_power[:, None], self.local_steps, self.devices)
+        return self.model.rounds(mean_power[:, None] + self.extra_power, self.local_steps, self.devices)
 
     def energy(self, mean_power: FloatArray, radio_joules: FloatArray) -> FloatArray:
         """Return the joules of the whole training, shape (points, choices)."""
@@ -38,7 +53,7 @@ class Objective:
     def log_stationary_multiplier(self, mean_power: float, radio_joules: float, choice: int) -> float:
         """Return ln of K' (radio + fixed) / K: the tangent's slope at which E is stationary along the frontier."""
         H = self.local_steps[choice]
-        K = self.model.rounds(mean_power, H, self.devices)
-        slope = self.model.slope(mean_power, H, self.devices)
+        K = self.model.rounds(mean_power + self.extra_power, H, self.devices)
+        slope = self.model.slope(mean_power + self.extra_power, H, self.devices)
         with np.errstate(divide="ignore"):
             return float(np.log(slope * (radio_joules + self.fixed_joules[choice]) / K))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.planner.frontier import Frontier, Points
+from fewjoules.planner.frontier import Points, Senders
 from fewjoules.planner.objective import Objective
 
 TOLERANCE = 1e-9
@@ -37,7 +37,7 @@ class Optimum:
 
 
 def minimise(
-    frontier: Frontier, objective: Objective, *, tolerance: float = TOLERANCE, every_choice: bool = False
+    frontier: Senders, objective: Objective, *, tolerance: float = TOLERANCE, every_choice: bool = False
 ) -> Optimum:
     """Add tangents until the best H, or with ``every_choice`` each H, is certified to ``tolerance``."""
     low, high = frontier.log_multiplier_range
@@ -105,7 +105,7 @@ def _next_tangents(
     return proposed
 
 
-def _polish(frontier: Frontier, objective: Objective, points: Points, choice: int) -> Points:
+def _polish(frontier: Senders, objective: Objective, points: Points, choice: int) -> Points:
     """Find the stationary slope of one H up to rounding by the secant method, and add its iterates as points."""
     start = int(objective.energy(points.mean_power, points.radio_joules)[:, choice].argmin())
     low, high = points.log_multiplier[-1], points.log_multiplier[0]

@@ -13,10 +13,14 @@ import numpy as np
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number, shown
 from fewjoules.files import read_text, whole_file
+from fewjoules.physics.points import MAX_POINTS
+from fewjoules.planner.choosing_points import at_points
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_SPARSITY, ControlProblem
+from fewjoules.provenance import KINDS, MARKS
 
-PLAN_VERSION = 2
-PLAN_VERSIONS = (1, 2)  # a plan of version 1 does not say for how many parameters it was made
+PLAN_VERSION = 3
+# a plan of version 1 does not say for how many parameters it was made, one of version 2 knows no downlink and no points
+PLAN_VERSIONS = (1, 2, 3)
 PLAN_KEYS = (
     "scheme",
     "solver",
@@ -30,7 +34,11 @@ PLAN_KEYS = (
     "seconds",
     "lower_bound_joules",
     "relative_gap",
+    "downlink_sparsity",
+    "operating_points",
+    "joules",
 )
+_SINCE = {"parameters": 2, "downlink_sparsity": 3, "operating_points": 3, "joules": 3}  # first version with the key
 _DERIVED = ("energy_joules", "relative_gap")  # of other keys
 MAX_NAME = 200  # characters
 
@@ -39,8 +47,10 @@ MAX_NAME = 200  # characters
 class Plan:
     """H, the sparsity of each device, and predictions; ``lower_bound_joules`` is None if nothing is proved.
 
-    ``parameters`` is the size of the model that the plan was made for; None, if unknown, fits every model. ``effort``
-    counts the solver's work; it is not saved.
+    ``downlink_sparsity`` is the server's, None where the downlink is not planned. ``operating_points`` has the number
+    of each device's point, from 0, where the fleet has some. ``joules`` tells the predicted joules by kind and by where
+    they come from (provenance.py). ``parameters`` is the size of the model that the plan was made for; None, if
+    unknown, fits every model. ``effort`` counts the solver's work; it is not saved.
     """
 
     scheme: str
@@ -53,6 +63,9 @@ class Plan:
     compute_joules: float
     seconds: float | None
     lower_bound_joules: float | None
+    downlink_sparsity: float | None = None
+    operating_points: IntArray | None = None
+    joules: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     effort: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,11 +83,21 @@ class Plan:
         for name in ("seconds", "lower_bound_joules"):
             value = getattr(self, name)
             checked[name] = None if value is None else require_number(name, value, low=0.0)
+        if self.downlink_sparsity is not None:
+            checked["downlink_sparsity"] = require_number(
+                "downlink_sparsity", self.downlink_sparsity, low=1.0, high=MAX_SPARSITY
+            )
+        if self.operating_points is not None:
+            checked["operating_points"] = _checked_points(self.operating_points, checked["sparsity"].size)
+        checked["joules"] = _checked_joules(self.joules)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if self.sparsity.size == 0:
             raise InvalidInputError("sparsity must have an entry for each device, got none")
         energy = require_number("energy_joules", self.energy_joules, low=0.0)
+        told = math.fsum(value for split in self.joules.values() for value in split.values())
+        if self.joules and not math.isclose(told, energy, rel_tol=1e-9):
+            raise InvalidInputError(f"joules by kind must sum to energy_joules = {energy!r}, got {told!r}")
         bound = self.lower_bound_joules
         if bound is not None and bound > energy and not math.isclose(bound, energy, rel_tol=1e-9):
             raise InvalidInputError(f"lower_bound_joules must be at most energy_joules = {energy!r}, got {bound!r}")
@@ -108,7 +131,9 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as the dictionary of its JSON file."""
-        return {key: getattr(self, key) for key in PLAN_KEYS} | {"sparsity": self.sparsity.tolist()}
+        points = self.operating_points
+        lists = {"sparsity": self.sparsity.tolist(), "operating_points": None if points is None else points.tolist()}
+        return {key: getattr(self, key) for key in PLAN_KEYS} | lists
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, under a temporary name until it is complete."""
@@ -132,10 +157,14 @@ def evaluate_plan(
     local_steps: int,
     sparsity: FloatArray,
     lower_bound_joules: float | None,
+    downlink_sparsity: float | None = None,
+    operating_points: IntArray | None = None,
     effort: Mapping[str, int] | None = None,
 ) -> Plan:
     """Make a plan whose predictions come from objective (27) as written, not from the solver's own arithmetic."""
-    costs = problem.costs(local_steps, sparsity)
+    if operating_points is not None:
+        problem = at_points(problem, operating_points)
+    costs = problem.costs(local_steps, sparsity, downlink_sparsity)
     bound = lower_bound_joules
     return Plan(
         scheme=scheme,
@@ -149,6 +178,9 @@ def evaluate_plan(
         seconds=costs.seconds,
         # rounding may make the two sums differ by a few units in the last place
         lower_bound_joules=None if bound is None else min(bound, costs.energy_joules),
+        downlink_sparsity=downlink_sparsity,
+        operating_points=operating_points,
+        joules=costs.joules,
         effort={} if effort is None else dict(effort),
     )
 
@@ -188,7 +220,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _plan_from_dict(entry: Any, version: int) -> Plan:
-    wanted = [key for key in PLAN_KEYS if version > 1 or key != "parameters"]
+    wanted = [key for key in PLAN_KEYS if version >= _SINCE.get(key, 1)]
     keys = sorted(entry) if isinstance(entry, dict) else []
     if keys != sorted(wanted):
         wrong = shown(sorted(set(keys) ^ set(wanted)), most=200)
@@ -202,6 +234,27 @@ def _plan_from_dict(entry: Any, version: int) -> Plan:
             f"energy_joules must be radio_joules + compute_joules = {plan.energy_joules!r}, got {shown(energy)}"
         )
     return plan
+
+
+def _checked_points(points: Any, devices: int) -> IntArray:
+    if isinstance(points, np.ndarray):
+        points = points.tolist()
+    if not isinstance(points, list) or len(points) != devices:
+        raise InvalidInputError(f"operating_points must be a list of {devices} numbers, got {shown(points)}")
+    return np.array([require_integer("operating_points", one, low=0, high=MAX_POINTS - 1) for one in points])
+
+
+def _checked_joules(joules: Any) -> dict[str, dict[str, float]]:
+    """Return joules by kind and mark, or refuse other names."""
+    if not isinstance(joules, Mapping) or not set(joules) <= set(KINDS):
+        raise InvalidInputError(f"joules must be a table of {', '.join(KINDS)}, got {shown(joules)}")
+    for kind, split in joules.items():
+        if not isinstance(split, Mapping) or not set(split) <= set(MARKS):
+            raise InvalidInputError(f"joules of {kind} must be a table of {', '.join(MARKS)}, got {shown(split)}")
+    return {
+        kind: {mark: require_number(f"joules of {kind}", value, low=0.0) for mark, value in split.items()}
+        for kind, split in joules.items()
+    }
 
 
 def _require_name(key: str, value: Any) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.planner.constraints import Box
-from fewjoules.planner.frontier import Frontier
+from fewjoules.planner.downlink import DownlinkFrontier
+from fewjoules.planner.frontier import Frontier, Senders
 from fewjoules.planner.problem import ControlProblem
 
 
@@ -17,8 +18,11 @@ class Pooling:
     problem: ControlProblem
     shared: bool = False
 
-    def frontier(self, box: Box | None = None) -> Frontier:
-        """Return the frontier within the limits, or within a box."""
+    def frontier(self, box: Box | None = None) -> Senders:
+        """Return the frontier within the limits, or within a box, with the server's where its sparsity is chosen."""
+        return with_server(self.problem, self._clients(box))
+
+    def _clients(self, box: Box | None) -> Frontier:
         problem, costs = self.problem, self.problem.fleet.joules_per_bit
         lower: FloatArray | float = problem.sparsity[0] if box is None else box.lower
         if self.shared:
@@ -35,3 +39,17 @@ class Pooling:
     def pool(self, box: Box) -> Box:
         """Return the box, with the tightest bound for every device if they share one sparsity."""
         return Box(np.full_like(box.lower, box.lower.max()), box.upper) if self.shared else box
+
+
+def with_server(problem: ControlProblem, clients: Senders) -> Senders:
+    """Return the frontier of the clients with the server's added, where its sparsity is chosen."""
+    server, costs = problem.server, problem.fleet.downlink_joules_per_bit
+    if server is None or costs is None or not server.chosen:
+        return clients
+    return DownlinkFrontier(
+        clients,
+        server,
+        joules_per_bit=float(np.sum(costs)),
+        parameters=problem.parameters,
+        exponent=problem.rounds.exponent,
+    )

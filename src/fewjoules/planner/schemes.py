@@ -7,6 +7,7 @@ import numpy as np
 
 from fewjoules.errors import InfeasiblePlanError, InvalidInputError
 from fewjoules.planner import benders
+from fewjoules.planner.choosing_points import at_points, cheapest_points_of
 from fewjoules.planner.plan import Plan, evaluate_plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.solve import SOLVERS, Answer, Solver, solve_pareto
@@ -72,6 +73,8 @@ def _planned(name: str, problem: ControlProblem, solver: Solver, *, shared: bool
         local_steps=answer.local_steps,
         sparsity=answer.sparsity,
         lower_bound_joules=answer.lower_bound_joules,
+        downlink_sparsity=answer.downlink_sparsity,
+        operating_points=answer.operating_points,
         effort=answer.effort,
     )
 
@@ -79,6 +82,7 @@ def _planned(name: str, problem: ControlProblem, solver: Solver, *, shared: bool
 def _fixed(name: str, problem: ControlProblem, solver: Solver, local_steps: int, sparsity: float) -> Plan:
     """Make a plan with fixed H and sparsity, which proves nothing."""
     _require_solver(solver)
+    points = cheapest_points_of(problem, local_steps)
     plan = evaluate_plan(
         problem,
         scheme=name,
@@ -86,8 +90,10 @@ def _fixed(name: str, problem: ControlProblem, solver: Solver, local_steps: int,
         local_steps=local_steps,
         sparsity=np.full(problem.devices, sparsity),
         lower_bound_joules=None,
+        downlink_sparsity=None if problem.server is None else sparsity,
+        operating_points=points,
     )
-    _require_constraints(problem, plan)
+    _require_constraints(problem if points is None else at_points(problem, points), plan)
     return plan
 
 
@@ -101,7 +107,7 @@ def _require_constraints(problem: ControlProblem, plan: Plan) -> None:
     fleet = problem.fleet
     choice = f"scheme {plan.scheme} (H = {plan.local_steps}, sparsity {plan.sparsity[0]:g})"
     if problem.round_seconds is not None:
-        seconds = problem.require_device_seconds(plan.local_steps, plan.sparsity)
+        seconds = problem.require_device_seconds(plan.local_steps, plan.sparsity, plan.downlink_sparsity)
         slowest = int(np.argmax(seconds))
         if seconds[slowest] > problem.round_seconds:
             raise InfeasiblePlanError(
@@ -109,7 +115,7 @@ def _require_constraints(problem: ControlProblem, plan: Plan) -> None:
                 f"{fleet.device_name(slowest)} needs {seconds[slowest]:.6g} seconds per round"
             )
     if fleet.battery_joules is not None:
-        spent = plan.rounds * problem.round_joules(plan.local_steps, plan.sparsity)
+        spent = plan.rounds * problem.round_joules(plan.local_steps, plan.sparsity, plan.downlink_sparsity)
         worst = int(np.argmax(spent - fleet.battery_joules))
         if spent[worst] > fleet.battery_joules[worst]:
             raise InfeasiblePlanError(

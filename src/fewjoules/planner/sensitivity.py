@@ -7,6 +7,7 @@ from functools import partial
 
 from fewjoules.convergence.intervals import FittedLaw, LawIntervals
 from fewjoules.errors import InfeasiblePlanError, InvalidInputError
+from fewjoules.planner.choosing_points import at_points
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import solve
@@ -75,7 +76,8 @@ def _under(problem: ControlProblem, law: FittedLaw) -> ControlProblem:
 
 
 def _joules(problem: ControlProblem, plan: Plan, law: FittedLaw) -> float:
-    return _under(problem, law).costs(plan.local_steps, plan.sparsity).energy_joules
+    chosen = problem if plan.operating_points is None else at_points(problem, plan.operating_points)
+    return _under(chosen, law).costs(plan.local_steps, plan.sparsity, plan.downlink_sparsity).energy_joules
 
 
 def _saving(joules: float, other_joules: float) -> float:

@@ -1,7 +1,6 @@
 """Scenario files: a fleet, a model, a rounds model and limits in TOML. docs/scenario.md lists every key."""
 
-import tomllib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,26 +9,28 @@ import numpy as np
 
 from fewjoules.convergence.intervals import LawIntervals
 from fewjoules.convergence.rounds import RoundsModel
-from fewjoules.datasets.shapes import CLASSES, SHAPES
-from fewjoules.engine.models.architectures import ARCHITECTURES, Images
-from fewjoules.engine.models.architectures.base import is_own
 from fewjoules.errors import InvalidInputError
-from fewjoules.files import read_text
+from fewjoules.files import parse_toml, read_text
 from fewjoules.physics.fleet import COSTS, MAX_DEVICES, Fleet
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.provenance import KINDS, MARKS
 from fewjoules.scenario.folder import ScenarioFolder
+from fewjoules.scenario.network import flops_per_sample, sizes
+from fewjoules.scenario.profiles import with_profiles
 from fewjoules.scenario.schema.devices import DeviceTable, RadioTable
 from fewjoules.scenario.schema.sentences import validate
-from fewjoules.scenario.schema.tables import ModelTable, ScenarioTables
+from fewjoules.scenario.schema.tables import DevicesTable, ScenarioTables
 from fewjoules.scenario.schema.training import TrainingTable
 
 MAX_SCENARIO_BYTES = 64 * 2**20
-FREE_UNLESS_STATED = (  # joules of devices that do not state them, in a fleet where others do
+FREE_UNLESS_STATED = (  # costs that are nothing for a device that does not state them, in a fleet where others do
     "joules_per_sample",
+    "seconds_per_sample",
     "downlink_joules_per_bit",
     "codec_joules_per_parameter",
     "codec_joules_per_entry",
+    "codec_seconds_per_parameter",
+    "codec_seconds_per_entry",
 )
 STATISTIC_BITS = 32  # bits of a running mean or variance, all of which every message carries
 
@@ -107,8 +108,9 @@ class Scenario:
     def from_text(cls, text: str, name: str, folder: Path, *, allow_outside: bool = False) -> "Scenario":
         """Make a scenario from the text of a file; ``name`` names the file in errors."""
         try:
-            tables = validate(ScenarioTables, _parse(text))
-            scenario = cls._from_tables(tables, name, text, ScenarioFolder(folder, allow_outside))
+            files = ScenarioFolder(folder, allow_outside)
+            tables = _tables(_parse(text), files)
+            scenario = cls._from_tables(tables, name, text, files)
             _require_times(tables, scenario.round_seconds)
             _require_downlinks(tables)
         except InvalidInputError as error:
@@ -120,12 +122,14 @@ class Scenario:
         limits, training = tables.limits, tables.training
         if training is not None:
             training.check()
-        parameters, statistics = _sizes(tables.model, training, files.path)
+        parameters, statistics = sizes(tables.model, training, files.path)
+        counted = any(device.joules_per_flop is not None for device in tables.device)
+        flops = flops_per_sample(tables.model, training, files.path) if counted else None
         return cls(
             name=name,
             text=text,
             folder=files.path,
-            fleet=_fleet(tables.device, files),
+            fleet=_fleet(tables.device, files, flops),
             groups=tuple(Group(name=d.name, count=d.count) for d in tables.device),
             rounds=tables.rounds.model(),
             rounds_intervals=tables.rounds.law_intervals(),
@@ -142,12 +146,7 @@ class Scenario:
 
 
 def _parse(text: str) -> dict[str, Any]:
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInputError(f"must be TOML ({error})") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError("must be TOML; a number or the nesting is too large") from error
+    data = parse_toml(text)
     devices = data.get("device")
     for number, device in enumerate(devices if isinstance(devices, list) else [], start=1):
         if isinstance(device, dict):
@@ -155,51 +154,16 @@ def _parse(text: str) -> dict[str, Any]:
     return data
 
 
-def _sizes(model: ModelTable, training: TrainingTable | None, folder: Path) -> tuple[int, int]:
-    """Return the numbers of parameters and statistics of the model."""
-    parameters, architecture = model.parameters, model.architecture
-    if (parameters is None) == (architecture is None):
-        given = "both" if parameters is not None else "neither"
-        raise InvalidInputError(f"model needs exactly one of parameters and architecture, got {given}")
-    if parameters is not None:
-        return parameters, 0
-    assert architecture is not None
-    own = is_own(architecture)
-    if not own and architecture not in ARCHITECTURES:
-        raise InvalidInputError(
-            f"model.architecture must be one of {', '.join(ARCHITECTURES)} or 'package.module:function', "
-            f"got {architecture!r}"
-        )
-    data = (training and training.data) or (None if own else ARCHITECTURES[architecture].usual_data)
-    if data is None:
-        raise InvalidInputError(
-            f"model.architecture = {architecture!r} needs training.data, such as data = 'digits' in [training]"
-        )
-    images = Images(*SHAPES[data], CLASSES)
-    return _sizes_of_own(architecture, images, folder) if own else _known_sizes(architecture, images, data)
+def _tables(data: dict[str, Any], files: ScenarioFolder) -> ScenarioTables:
+    """Return the checked tables, with the devices completed by their profiles."""
+    devices, profile_keys = with_profiles(data.get("device"), files)
+    tables = validate(ScenarioTables, data if devices is None else data | {"device": devices})
+    for device, keys in zip(tables.device, profile_keys, strict=True):
+        device.remember_profile(keys)
+    return tables
 
 
-def _known_sizes(architecture: str, images: Images, data: str) -> tuple[int, int]:
-    known = ARCHITECTURES[architecture]
-    if min(images.height, images.width) < known.smallest_side:
-        raise InvalidInputError(
-            f"model.architecture = {architecture!r} needs larger images than training.data = {data!r}"
-        )
-    return known.parameters(images), known.statistics
-
-
-def _sizes_of_own(architecture: str, images: Images, folder: Path) -> tuple[int, int]:
-    """Build the network to count its numbers; this loads PyTorch and runs the user's function."""
-    from fewjoules.engine.models.networks import build, parameter_count, statistics_count
-
-    try:
-        network = build(architecture, **asdict(images), seed=0, folder=folder)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"model.{error}") from error
-    return parameter_count(network), statistics_count(network)
-
-
-def _fleet(devices: list[DeviceTable], folder: ScenarioFolder) -> Fleet:
+def _fleet(devices: list[DeviceTable], folder: ScenarioFolder, flops_per_sample: float | None) -> Fleet:
     total = sum(device.count for device in devices)
     if not 1 <= total <= MAX_DEVICES:
         raise InvalidInputError(f"the counts of all devices must sum to 1 to {MAX_DEVICES}, got {total}")
@@ -207,7 +171,7 @@ def _fleet(devices: list[DeviceTable], folder: ScenarioFolder) -> Fleet:
     costs = []
     for device in devices:
         try:
-            costs.append(device.costs(folder, rates))
+            costs.append(device.costs(folder, rates, flops_per_sample))
         except InvalidInputError as error:
             raise InvalidInputError(f"device {device.name!r}: {error}") from error
     counts = [device.count for device in devices]
@@ -235,11 +199,12 @@ def device_costs(path: str | Path) -> dict[str, float]:
     """Return the known costs of the device of a file with one [[device]] entry, as keyword arguments of ``Fleet``."""
     file = Path(path)
     try:
-        devices = _parse(read_text(file, max_bytes=MAX_SCENARIO_BYTES)).get("device")
+        data, files = _parse(read_text(file, max_bytes=MAX_SCENARIO_BYTES)), ScenarioFolder(file.parent)
+        devices, _ = with_profiles(data.get("device"), files)
         if not isinstance(devices, list) or len(devices) != 1:
             raise InvalidInputError("must have exactly one [[device]] entry")
-        table = validate(DeviceTable, devices[0])
-        costs = table.costs(ScenarioFolder(file.parent, allow_outside=False), {})
+        tables = validate(DevicesTable, {"device": devices, "model": data.get("model", {})})
+        costs = tables.device[0].costs(files, {}, tables.model.flops_per_sample)
     except InvalidInputError as error:
         raise InvalidInputError(f"{file}: {error}") from error
     return {name: float(value) for name, value in costs.items() if value is not None and value != float("inf")}
@@ -264,7 +229,7 @@ def _require_times(tables: ScenarioTables, round_seconds: float | None) -> None:
     for device in tables.device:
         for key, known in (
             ("seconds_per_bit", device.radio is not None or device.seconds_per_bit is not None),
-            ("seconds_per_step", device.gpu is not None or device.seconds_per_step is not None),
+            ("seconds_per_step", device.knows_step_seconds),
         ):
             if not known:
                 raise InvalidInputError(

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from fewjoules.datasets.shapes import CLASSES, SHAPES
 from fewjoules.engine.models.architectures import ARCHITECTURES, Images
-from fewjoules.engine.models.networks import build, parameter_count, source_digest, statistics_count
+from fewjoules.engine.models.networks import (
+    build,
+    counted_flops_per_sample,
+    parameter_count,
+    source_digest,
+    statistics_count,
+)
 from fewjoules.errors import InvalidInputError
 
 SMALLEST = {"softmax": 1, "mlp": 1, "cnn": 4, "lenet5": 16, "resnet20": 8, "resnet20-gn": 8}
@@ -39,6 +45,19 @@ def flat(model):
 def test_the_sizes_are_the_published_ones(architecture, channels, side, parameters):
     assert parameter_count(net(architecture, side, channels)) == parameters
     assert ARCHITECTURES[architecture].parameters(Images(channels, side, side, 10)) == parameters
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("channels", "height", "width", "classes"), [(1, 28, 28, 10), (3, 32, 32, 10), (2, 17, 30, 7)])
+def test_a_step_takes_the_operations_that_pytorch_counts(architecture, channels, height, width, classes):
+    images = Images(channels, height, width, classes)
+    model = net(architecture, channels=channels, height=height, width=width, classes=classes)
+    assert ARCHITECTURES[architecture].flops_per_sample(images) == counted_flops_per_sample(model, images)
+
+
+def test_a_step_of_lenet5_takes_three_forward_passes_of_two_operations_for_each_multiply_add():
+    forward = 24 * 24 * 25 * 20 + 8 * 8 * 500 * 50 + 800 * 500 + 500 * 10
+    assert ARCHITECTURES["lenet5"].flops_per_sample(Images(1, 28, 28, 10)) == 3 * 2 * forward
 
 
 def test_frozen_parameters_and_buffers_do_not_count():

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fewjoules.engine.models.architectures import ARCHITECTURES, Images
-from fewjoules.engine.models.architectures.base import is_own
+from fewjoules.engine.models.architectures.base import FLOPS_PER_MULTIPLY_ADD, is_own
 from fewjoules.engine.models.layout import require_trainable
 from fewjoules.errors import InvalidInputError, require_integer
 
@@ -56,6 +57,15 @@ def parameter_count(model: nn.Module) -> int:
 def statistics_count(model: nn.Module) -> int:
     """Number of float32 buffer entries, all of which every message carries."""
     return sum(buffer.numel() for buffer in model.buffers() if buffer.dtype == torch.float32)
+
+
+def counted_flops_per_sample(model: nn.Module, images: Images) -> int:
+    """Floating-point operations of one sample in a training step; PyTorch counts those of the forward pass."""
+    model.eval()  # one image has no variance for BatchNorm
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        model(torch.zeros(1, images.channels, images.height, images.width))
+    return counter.get_total_flops() * FLOPS_PER_MULTIPLY_ADD // 2
 
 
 def source_digest(architecture: str, folder: Path | None) -> str | None:

@@ -28,12 +28,21 @@ def validate(schema: type[AnyTable], data: dict[str, Any]) -> AnyTable:
     try:
         return schema.model_validate(data)
     except ValidationError as error:
-        raise InvalidInputError(_sentence(error, data)) from error
+        raise InvalidInputError(_sentence(error.errors(include_url=False), data)) from error
 
 
-def _sentence(error: ValidationError, data: dict[str, Any]) -> str:
+def require_fitting(schema: type[Table], data: dict[str, Any]) -> None:
+    """Refuse ``data`` with keys or values that do not fit the table; any key may be missing."""
+    try:
+        schema.model_validate(data)
+    except ValidationError as error:
+        details = [one for one in error.errors(include_url=False) if one["type"] != "missing"]
+        if details:
+            raise InvalidInputError(_sentence(details, data)) from error
+
+
+def _sentence(details: list[ErrorDetails], data: dict[str, Any]) -> str:
     """Describe the first error; an unknown key comes first, since it may explain a missing key."""
-    details = error.errors(include_url=False)
     first = next((one for one in details if one["type"] == "extra_forbidden"), details[0])
     where, kind = _where(first["loc"], data), first["type"]
     if kind == "extra_forbidden":

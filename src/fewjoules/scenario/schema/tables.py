@@ -21,6 +21,7 @@ class ModelTable(Table):
 
     parameters: Annotated[int, Field(ge=1, le=MAX_PARAMETERS)] | None = None
     architecture: str | None = None
+    flops_per_sample: Positive | None = None
     value_bits: Annotated[int, Field(ge=2, le=MAX_VALUE_BITS)] = 32
 
 
@@ -149,6 +150,13 @@ class LimitsTable(Table):
         if steps.min > steps.max:
             raise InvalidInputError(f"limits.local_steps.min must be at most max = {steps.max}, got {steps.min}")
         return range(steps.min, steps.max + 1)
+
+
+class DevicesTable(Table):
+    """The devices of a file alone, and what it says of the model."""
+
+    device: Annotated[list[DeviceTable], Field(min_length=1)]
+    model: ModelTable = ModelTable()
 
 
 class ScenarioTables(Table):

@@ -1,4 +1,4 @@
-"""The parts of an architecture: how a network is built for some images, and how many parameters it has."""
+"""An architecture: how a network is built for some images, how many parameters it has, what a step costs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 MAX_SIDE = 4096  # channels, height or width
 MAX_CLASSES = 1_000_000
+FLOPS_PER_MULTIPLY_ADD = 6  # a product and a sum, in the forward pass and twice in the backward one
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,9 @@ class Images:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A named network. Planning needs only ``parameters``; PyTorch is loaded by ``build``.
+    """A named network. Planning needs only its counts; PyTorch is loaded by ``build``.
 
+    ``multiply_adds`` are those of convolutions and linear layers for one image in the forward pass.
     ``statistics`` counts the running means and variances of batch normalisation, all of which every message carries,
     however sparse the update. ``usual_data`` is the data set assumed by plans for a scenario that names none.
     """
@@ -34,9 +36,14 @@ class Architecture:
     name: str
     build: Callable[[Images], "nn.Module"]
     parameters: Callable[[Images], int]
+    multiply_adds: Callable[[Images], int]
     statistics: int = 0
     smallest_side: int = 1
     usual_data: str | None = None
+
+    def flops_per_sample(self, images: Images) -> int:
+        """Floating-point operations of one sample in a training step; a backward pass counts as two forward ones."""
+        return FLOPS_PER_MULTIPLY_ADD * self.multiply_adds(images)
 
     def require_images(self, images: Images) -> None:
         """Refuse images that the network cannot take."""

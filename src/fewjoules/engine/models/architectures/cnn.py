@@ -32,8 +32,17 @@ def parameters(images: Images) -> int:
     return convolutions + (_features(images) + 1) * 64 + 65 * images.classes
 
 
+def multiply_adds(images: Images) -> int:
+    """Multiply-adds of one image, layer by layer."""
+    half = (images.height // 2) * (images.width // 2)
+    convolutions = images.height * images.width * 9 * images.channels * 16 + half * 9 * 16 * 32
+    return convolutions + _features(images) * 64 + 64 * images.classes
+
+
 def _features(images: Images) -> int:
     return 32 * (images.height // 4) * (images.width // 4)
 
 
-ARCHITECTURES = (Architecture(name="cnn", build=build, parameters=parameters, smallest_side=4),)
+ARCHITECTURES = (
+    Architecture(name="cnn", build=build, parameters=parameters, multiply_adds=multiply_adds, smallest_side=4),
+)

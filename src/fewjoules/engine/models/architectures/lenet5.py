@@ -30,9 +30,26 @@ def parameters(images: Images) -> int:
     return convolutions + (_features(images) + 1) * 500 + 501 * images.classes
 
 
+def multiply_adds(images: Images) -> int:
+    """Multiply-adds of one image, layer by layer."""
+    first = (images.height - 4) * (images.width - 4)
+    second = ((images.height - 4) // 2 - 4) * ((images.width - 4) // 2 - 4)
+    convolutions = first * 25 * images.channels * 20 + second * 25 * 20 * 50
+    return convolutions + _features(images) * 500 + 500 * images.classes
+
+
 def _features(images: Images) -> int:
     rows, columns = (((side - 4) // 2 - 4) // 2 for side in (images.height, images.width))
     return 50 * rows * columns
 
 
-ARCHITECTURES = (Architecture(name="lenet5", build=build, parameters=parameters, smallest_side=16, usual_data="mnist"),)
+ARCHITECTURES = (
+    Architecture(
+        name="lenet5",
+        build=build,
+        parameters=parameters,
+        multiply_adds=multiply_adds,
+        smallest_side=16,
+        usual_data="mnist",
+    ),
+)

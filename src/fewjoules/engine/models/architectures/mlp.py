@@ -23,8 +23,15 @@ def parameters(images: Images) -> int:
     return (_pixels(images) + 1) * HIDDEN + (HIDDEN + 1) * HIDDEN + (HIDDEN + 1) * images.classes
 
 
+def multiply_adds(images: Images) -> int:
+    """Multiply-adds of one image, layer by layer."""
+    return (_pixels(images) + HIDDEN + images.classes) * HIDDEN
+
+
 def _pixels(images: Images) -> int:
     return images.channels * images.height * images.width
 
 
-ARCHITECTURES = (Architecture(name="mlp", build=build, parameters=parameters, usual_data="mnist"),)
+ARCHITECTURES = (
+    Architecture(name="mlp", build=build, parameters=parameters, multiply_adds=multiply_adds, usual_data="mnist"),
+)

@@ -36,7 +36,18 @@ def parameters(images: Images) -> int:
     return convolutions + 2 * _NORMALISED + 65 * images.classes
 
 
-_COMMON = {"parameters": parameters, "smallest_side": 8, "usual_data": "cifar10"}
+def multiply_adds(images: Images) -> int:
+    """Multiply-adds of one image: convolutions, which halve the sides where channels double, and the last layer."""
+    height, width = images.height, images.width
+    total = height * width * 9 * images.channels * 16
+    for inside, outside in WIDTHS:
+        if outside > inside:
+            height, width = (height + 1) // 2, (width + 1) // 2
+        total += height * width * 9 * (inside + outside) * outside
+    return total + 64 * images.classes
+
+
+_COMMON = {"parameters": parameters, "multiply_adds": multiply_adds, "smallest_side": 8, "usual_data": "cifar10"}
 ARCHITECTURES = (
     Architecture(name="resnet20", build=build, statistics=2 * _NORMALISED, **_COMMON),  # type: ignore[arg-type]
     Architecture(name="resnet20-gn", build=build_with_groups, **_COMMON),  # type: ignore[arg-type]

@@ -20,8 +20,13 @@ def parameters(images: Images) -> int:
     return (_pixels(images) + 1) * images.classes
 
 
+def multiply_adds(images: Images) -> int:
+    """Multiply-adds of one image."""
+    return _pixels(images) * images.classes
+
+
 def _pixels(images: Images) -> int:
     return images.channels * images.height * images.width
 
 
-ARCHITECTURES = (Architecture(name="softmax", build=build, parameters=parameters),)
+ARCHITECTURES = (Architecture(name="softmax", build=build, parameters=parameters, multiply_adds=multiply_adds),)

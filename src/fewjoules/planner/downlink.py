@@ -1,0 +1,100 @@
+"""The server as one more sender: its bits cost every device, and its sparsity delays training like a device's.
+
+With the downlink charged, a broadcast of sparsity delta_s costs sum_m (downlink joules per bit of m) for each of its
+bits. What the server keeps back arrives later, as with a device's error feedback, so the mean power becomes
+
+    s = mean_m(delta_m^q) + w (delta_s^q - 1),
+
+with a weight w that pilot runs give; delta_s = 1 leaves the law as it was fitted. On the frontier the server minimises
+c_s h(x) + mu w exp(q x): the problem of a device with cost c_s / w, counted w times. So its tangents add to those of
+the devices, the sum stays convex, and the bounds of pareto.py hold as they are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fewjoules.arrays import FloatArray
+from fewjoules.errors import require_integer, require_number
+from fewjoules.planner.frontier import Frontier, Points, Senders
+
+USUAL_WEIGHT = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Downlink:
+    """The server's choice: its sparsity in (min, max), its weight in the mean power, and the bits of its values."""
+
+    sparsity: tuple[float, float] = (1.0, 1.0)
+    weight: float = USUAL_WEIGHT
+    value_bits: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse values that no server can have."""
+        require_number("downlink weight", self.weight, low=0.0)
+        require_integer("downlink value_bits", self.value_bits, low=2, high=64)
+        low, high = self.sparsity
+        require_number("downlink sparsity min", low, low=1.0)
+        require_number("downlink sparsity max", high, low=low)
+
+    @property
+    def chosen(self) -> bool:
+        """Whether there is a choice."""
+        return self.sparsity[0] < self.sparsity[1]
+
+    def at(self, sparsity: float) -> "Downlink":
+        """Return the downlink without a choice."""
+        return Downlink(sparsity=(sparsity, sparsity), weight=self.weight, value_bits=self.value_bits)
+
+    def power(self, sparsity: float, exponent: float) -> float:
+        """Return what the server adds to the mean power."""
+        return float(self.weight * (sparsity**exponent - 1.0))
+
+
+class DownlinkFrontier:
+    """The frontier of the devices with the server's added: the same interface, and ``downlink_sparsity``."""
+
+    def __init__(
+        self, clients: Senders, downlink: Downlink, *, joules_per_bit: float, parameters: int, exponent: float
+    ) -> None:
+        """``joules_per_bit`` is that of all devices together."""
+        self._clients, self._downlink = clients, downlink
+        low, high = downlink.sparsity
+        self._server = Frontier(
+            np.array([joules_per_bit / downlink.weight]),
+            parameters=parameters,
+            value_bits=downlink.value_bits,
+            exponent=exponent,
+            lower=low,
+            upper=high,
+        )
+
+    @property
+    def devices(self) -> int:
+        """Number of devices, without the server."""
+        return self._clients.devices
+
+    @property
+    def log_multiplier_range(self) -> tuple[float, float]:
+        """Return ln(mu) below which all senders are at their upper bound, and above which at the lower."""
+        ranges = [self._clients.log_multiplier_range, self._server.log_multiplier_range]
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+    def points(self, log_multipliers: ArrayLike) -> Points:
+        """Return the points where tangents of these slopes touch the frontier, in the order given."""
+        ours, servers = self._clients.points(log_multipliers), self._server.points(log_multipliers)
+        weight = self._downlink.weight
+        return Points(
+            ours.log_multiplier,
+            ours.mean_power + weight * (servers.mean_power - 1.0),
+            ours.radio_joules + weight * servers.radio_joules,
+        )
+
+    def sparsity(self, log_multiplier: float) -> FloatArray:
+        """Return the sparsity of each device where the tangent of this slope touches the frontier."""
+        return self._clients.sparsity(log_multiplier)
+
+    def downlink_sparsity(self, log_multiplier: float) -> float:
+        """Return the server's sparsity there."""
+        return float(self._server.sparsity(log_multiplier)[0])

@@ -1,0 +1,318 @@
+"""Plans with downlink, tails and operating points against brute force on a literal objective."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+import fewjoules as fj
+from fewjoules.physics.points import OperatingPoints
+from fewjoules.planner.downlink import Downlink
+from fewjoules.planner.schemes import SCHEMES
+from tests.reference import planning as reference
+
+
+def bits(parameters, delta, value_bits=32):
+    return parameters / delta * (math.log2(delta) + value_bits + 1)
+
+
+def tail(fleet, m, gap, download):
+    """The radio's power over one round, event by event."""
+    watts, seconds, wake = float(fleet.tail_watts[m]), float(fleet.tail_seconds[m]), float(fleet.promotion_joules[m])
+    joules, up_until = 0.0, -math.inf
+    for time in ([0.0] if download else []) + [gap]:
+        joules += wake if time >= up_until else -watts * (up_until - time)
+        joules, up_until = joules + watts * seconds, time + seconds
+    return joules
+
+
+def step_costs(fleet, m, point):
+    if fleet.operating_points is None:
+        seconds = 0.0 if fleet.seconds_per_step is None else float(fleet.seconds_per_step[m])
+        return float(fleet.joules_per_step[m]), seconds
+    points = fleet.operating_points
+    return float(points.joules_per_step[point, m]), float(points.seconds_per_step[point, m])
+
+
+def round_of(problem, H, sparsity, server, chosen):
+    """Joules and seconds of each device in a round, written out."""
+    fleet, d = problem.fleet, problem.parameters
+    joules, seconds = [], []
+    for m, delta in enumerate(sparsity):
+        per_step, time = step_costs(fleet, m, chosen[m])
+        spent = float(fleet.joules_per_bit[m]) * bits(d, delta, problem.value_bits) + float(fleet.message_joules[m])
+        spent += H * per_step + tail(fleet, m, H * time, server is not None)
+        takes = H * time + float(fleet.message_seconds[m])
+        takes += 0.0 if fleet.seconds_per_bit is None else float(fleet.seconds_per_bit[m]) * bits(d, delta)
+        if server is not None:
+            received = bits(d, server, problem.server.value_bits)
+            spent += float(fleet.downlink_joules_per_bit[m]) * received + float(fleet.downlink_message_joules[m])
+            if fleet.downlink_seconds_per_bit is not None:
+                takes += float(fleet.downlink_seconds_per_bit[m]) * received + float(fleet.downlink_message_seconds[m])
+        if fleet.codec_joules_per_parameter is not None:
+            spent += float(fleet.codec_joules_per_parameter[m]) * d
+        joules.append(spent)
+        seconds.append(takes)
+    return joules, seconds
+
+
+def energy(problem, H, sparsity, server, chosen):
+    """Rounds times joules of a round, and whether the deadline is kept."""
+    q = reference.power(problem.rounds)
+    power = reference.mean_power(problem.rounds, sparsity)
+    if server is not None:
+        power += problem.server.weight * (server**q - 1.0)
+    joules, seconds = round_of(problem, H, sparsity, server, chosen)
+    in_time = problem.round_seconds is None or max(seconds) <= problem.round_seconds * (1 + 1e-9)
+    return reference.rounds_at(problem.rounds, power, H, len(sparsity)) * math.fsum(joules), in_time
+
+
+def best_by_hand(problem, starts=3):
+    """The least energy found by a general-purpose solver from several starts, for every H and choice of points."""
+    low, high = (math.log(x) for x in problem.sparsity)
+    bounds = [(low, high)] * problem.devices
+    if problem.server is not None:
+        bounds.append(tuple(math.log(x) for x in problem.server.sparsity))
+    points = problem.fleet.operating_points
+    options = [[None]] * problem.devices
+    if points is not None:
+        options = [np.flatnonzero(np.isfinite(column)).tolist() for column in points.joules_per_step.T]
+    rng, best = np.random.default_rng(0), math.inf
+    for H, chosen in itertools.product(problem.step_choices.tolist(), itertools.product(*options)):
+
+        def value(x, H=H, chosen=chosen):
+            server = math.exp(x[-1]) if problem.server is not None else None
+            found, in_time = energy(problem, H, [math.exp(one) for one in x[: problem.devices]], server, chosen)
+            return math.log(found) if in_time else 50.0 + math.log(found)
+
+        for start in range(starts):
+            share = np.full(len(bounds), 0.99) if start == 0 else rng.random(len(bounds))
+            x0 = [low + s * (high - low) for s, (low, high) in zip(share, bounds, strict=True)]
+            method = "L-BFGS-B" if problem.round_seconds is None else "Nelder-Mead"
+            found = optimize.minimize(
+                value,
+                x0,
+                bounds=bounds,
+                method=method,
+                options={} if method == "L-BFGS-B" else {"xatol": 1e-7, "fatol": 1e-10, "maxiter": 4000},
+            )
+            best = min(best, math.exp(found.fun) if found.fun < 49.0 else math.inf)
+    return best
+
+
+def fleet_of(rng, devices, *, points=0, tails=True, downlink=True, times=True):
+    def some(low, high):
+        return 10.0 ** rng.uniform(low, high, devices)
+
+    costs = {
+        "joules_per_bit": some(-7, -4),
+        "joules_per_step": some(-4, -1),
+        "message_joules": some(-3, -1),
+        "seconds_per_step": some(-3, 0),
+        "message_seconds": some(-3, -1),
+        "seconds_per_bit": some(-8, -6) if times else None,
+        "codec_joules_per_parameter": some(-9, -7),
+    }
+    if downlink:
+        costs |= {"downlink_joules_per_bit": some(-8, -5), "downlink_message_joules": some(-3, -1)}
+        costs |= {"downlink_seconds_per_bit": some(-9, -7), "downlink_message_seconds": some(-3, -2)}
+    if tails:
+        costs |= {"tail_watts": some(-2, 0), "tail_seconds": some(-1, 1), "promotion_joules": some(-2, 0)}
+    if points:
+        joules = costs["joules_per_step"] * rng.uniform(0.5, 3.0, (points, devices))
+        seconds = costs["seconds_per_step"] * np.median(joules, axis=0) / joules * rng.uniform(0.8, 1.2, joules.shape)
+        found = OperatingPoints.of(joules, seconds)
+        costs |= {"operating_points": found} | found.at(found.cheapest())
+    return fj.Fleet(**costs)
+
+
+LAW = fj.PowerLawRounds(tau=164.3, c=0.0221, a=0.568, q=0.564)
+
+
+def problem_of(rng, devices, *, steps=(1, 3, 10, 30), round_seconds=None, weight=1.0, **kinds):
+    fleet = fleet_of(rng, devices, **kinds)
+    downlink = None
+    if fleet.has_downlink:
+        downlink = Downlink(sparsity=(1.0, 400.0), weight=weight)
+    return fj.ControlProblem(
+        fleet=fleet,
+        rounds=LAW,
+        parameters=13_706,
+        sparsity=(1.0, 400.0),
+        local_steps=steps,
+        round_seconds=round_seconds,
+        downlink=downlink,
+    )
+
+
+def chosen_of(plan):
+    return [None] * plan.sparsity.size if plan.operating_points is None else plan.operating_points.tolist()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10_000), st.integers(1, 3), st.floats(0.05, 5.0))
+def test_downlink_and_tails_are_planned_to_the_certified_optimum(seed, devices, weight):
+    problem = problem_of(np.random.default_rng(seed), devices, weight=weight)
+    plan = fj.solve(problem)
+    literal, _ = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
+    assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
+    assert plan.relative_gap <= 1e-9
+    assert plan.energy_joules <= best_by_hand(problem) * (1 + 1e-9)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10_000), st.integers(1, 2), st.booleans())
+def test_operating_points_without_a_deadline_are_proved(seed, devices, tails):
+    problem = problem_of(np.random.default_rng(seed), devices, points=3, tails=tails, steps=(1, 5, 25))
+    plan = fj.solve(problem)
+    literal, _ = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
+    assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
+    assert plan.relative_gap <= 2e-9
+    assert plan.energy_joules <= best_by_hand(problem, starts=2) * (1 + 1e-8)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10_000), st.floats(0.2, 0.9))
+def test_points_sparsity_and_h_are_chosen_together_under_a_deadline(seed, share):
+    rng = np.random.default_rng(seed)
+    free = problem_of(rng, 2, points=3, downlink=False, steps=(2, 10))
+    slowest = free.device_seconds(2, 20.0).max()
+    problem = replace(free, round_seconds=float(slowest * (1.0 + share)))
+    plan = fj.solve(problem)
+    literal, in_time = energy(problem, plan.local_steps, plan.sparsity, None, chosen_of(plan))
+    assert in_time
+    assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
+    assert plan.relative_gap <= 1e-8, "two devices with three points are solved point by point"
+    assert plan.energy_joules <= best_by_hand(problem, starts=2) * (1 + 1e-5)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10_000))
+def test_many_devices_with_points_have_a_bound_that_holds_and_a_small_gap(seed):
+    """14 devices with 3 points have 4.8 million choices of points; random ones never beat the bound or the plan."""
+    rng = np.random.default_rng(seed)
+    free = problem_of(rng, 14, points=3, downlink=False, steps=(2, 10))
+    problem = replace(free, round_seconds=float(free.device_seconds(2, 20.0).max() * 1.3))
+    plan = fj.solve(problem)
+    _, in_time = energy(problem, plan.local_steps, plan.sparsity, None, chosen_of(plan))
+    assert in_time
+    assert plan.lower_bound_joules <= plan.energy_joules
+    assert plan.relative_gap <= 0.02
+    from fewjoules.planner.choosing_points import at_points
+
+    for _ in range(20):
+        chosen = rng.integers(0, 3, 14)
+        try:
+            other = fj.solve(at_points(problem, chosen))
+        except fj.InfeasiblePlanError:
+            continue
+        assert other.energy_joules >= plan.lower_bound_joules
+        assert other.energy_joules >= plan.energy_joules * (1 - 1e-9)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10_000), st.floats(0.3, 1.5))
+def test_a_deadline_is_shared_with_the_download(seed, share):
+    free = problem_of(np.random.default_rng(seed), 2, steps=(2, 10))
+    quickest = free.device_seconds(2, 400.0, 400.0).max()
+    problem = replace(free, round_seconds=float(quickest * (1.0 + share)))
+    plan = fj.solve(problem)
+    literal, in_time = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
+    assert in_time
+    assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
+    by_hand = best_by_hand(problem, starts=4)
+    assert plan.lower_bound_joules <= by_hand * (1 + 1e-9)
+    assert plan.energy_joules <= by_hand * 1.001, "the search over the server's sparsity comes close"
+
+
+def test_batteries_pay_for_tails_and_the_downlink():
+    problem = problem_of(np.random.default_rng(3), 4)
+    plan = fj.solve(problem)
+    spent = plan.rounds * problem.round_joules(plan.local_steps, plan.sparsity, plan.downlink_sparsity)
+    columns = {name: getattr(problem.fleet, name) for name in fj.Fleet.__slots__}
+    tight = np.full(4, np.inf)
+    tight[0] = 0.99 * spent[0]
+    limited = replace(problem, fleet=fj.Fleet(**columns | {"battery_joules": tight}))
+    within = fj.solve(limited)
+    joules, _ = round_of(limited, within.local_steps, within.sparsity, within.downlink_sparsity, chosen_of(within))
+    assert within.rounds * joules[0] <= tight[0] * (1 + 1e-9)
+    assert within.lower_bound_joules <= within.energy_joules
+    assert within.energy_joules >= plan.lower_bound_joules
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_is_charged_for_everything(scheme):
+    problem = problem_of(np.random.default_rng(5), 3)
+    plan = SCHEMES[scheme](problem)
+    literal, _ = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
+    assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
+    told = sum(value for split in plan.joules.values() for value in split.values())
+    assert told == pytest.approx(plan.energy_joules, rel=1e-12)
+    assert set(plan.joules) == {"uplink", "downlink", "tail", "compute", "codec"}
+
+
+def test_algorithm_2_knows_no_downlink_but_is_charged_for_it():
+    problem = problem_of(np.random.default_rng(7), 3)
+    plan, best = SCHEMES["flexible"](problem, solver="benders"), fj.solve(problem)
+    literal, _ = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
+    assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
+    assert plan.energy_joules >= best.lower_bound_joules
+
+
+def test_without_its_costs_the_downlink_is_free_and_the_plan_the_old_one():
+    problem = problem_of(np.random.default_rng(9), 3, downlink=False, tails=False)
+    assert problem.server is None
+    assert fj.solve(problem).downlink_sparsity is None
+
+
+def test_a_server_whose_sparsity_delays_nothing_sends_the_least():
+    problem = problem_of(np.random.default_rng(11), 3, weight=0.0)
+    assert fj.solve(problem).downlink_sparsity == 400.0
+
+
+def test_a_heavier_server_sends_more():
+    chosen = [fj.solve(problem_of(np.random.default_rng(13), 3, weight=w)).downlink_sparsity for w in (0.05, 0.5, 5.0)]
+    assert 400.0 > chosen[0] > chosen[1] > chosen[2] > 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"downlink": "cheap"}, "downlink must be 'free' or a Downlink, got 'cheap'"),
+        ({"downlink": Downlink(sparsity=(20_000.0, 30_000.0))}, "number of parameters 13706, got 20000"),
+    ],
+)
+def test_a_downlink_that_cannot_be_is_refused(changes, says):
+    with pytest.raises(fj.InvalidInputError, match=says):
+        replace(problem_of(np.random.default_rng(0), 2), **changes)
+
+
+def test_points_of_another_shape_are_refused():
+    with pytest.raises(fj.InvalidInputError, match=r"shape \(points, devices\)"):
+        OperatingPoints.of([1.0, 2.0], [1.0, 2.0])
+    with pytest.raises(fj.InvalidInputError, match="got none of device 1"):
+        OperatingPoints.of([[1.0, np.inf]], [[1.0, 1.0]])
+    points = OperatingPoints.of([[1.0, 2.0]], [[1.0, 1.0]])
+    with pytest.raises(fj.InvalidInputError, match="must have 3 entries"):
+        fj.Fleet(joules_per_bit=[1.0] * 3, joules_per_step=1.0, operating_points=points)
+
+
+def test_a_plan_counts_the_samples_of_a_batch():
+    fleet = fj.Fleet(
+        joules_per_bit=[1e-7, 2e-7],
+        joules_per_step=[0.1, 0.2],
+        joules_per_sample=[0.01, 0.02],
+        seconds_per_step=1.0,
+        seconds_per_sample=0.5,
+    )
+    with pytest.warns(fj.FewJoulesWarning, match="leaves out joules_per_sample"):
+        fj.ControlProblem(fleet=fleet, rounds=LAW, parameters=100, sparsity=(1, 10), local_steps=[1])
+    batch = fleet.with_batch(16)
+    np.testing.assert_allclose(batch.joules_per_step, [0.26, 0.52])
+    np.testing.assert_allclose(batch.seconds_per_step, [9.0, 9.0])
+    assert batch.joules_per_sample is None
