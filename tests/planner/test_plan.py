@@ -127,7 +127,10 @@ def test_a_key_that_is_given_twice_is_refused():
         ({"radio_joules": 1e308, "compute_joules": 1e308}, "energy_joules must be a finite number"),
         ({"lower_bound_joules": -1.0}, "lower_bound_joules must be"),
         ({"lower_bound_joules": 1e9}, "lower_bound_joules must be at most energy_joules"),
-        ({"radio_joules": 0.0, "compute_joules": 0.0, "joules": {}}, "lower_bound_joules must be at most energy_joules = 0.0"),
+        (
+            {"radio_joules": 0.0, "compute_joules": 0.0, "joules": {}},
+            "lower_bound_joules must be at most energy_joules = 0.0",
+        ),
         ({"scheme": None}, "scheme must be a name"),
     ],
 )
