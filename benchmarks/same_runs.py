@@ -154,7 +154,7 @@ def trained(kind: str, device: str, **changes: Any) -> dict[str, str]:
     fj = importlib.import_module(PACKAGE)
     clients, test = made_up_data()
     options = {"local_steps": 3, "sparsity": [1.0, 3.0, 10.0, 30.0, 100.0, 300.0], "rounds": 8, "learning_rate": 0.05}
-    options |= {"batch_size": 8, "seed": 5, "device": device} | changes
+    options |= {"batch_size": 8, "seed": 5, "device": device, "downlink": "free"} | changes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return hashes_of(fj.train(network(kind), clients=clients, test=test, fleet=fleet(), **options))

@@ -19,11 +19,13 @@ from torch import nn
 import fewjoules as fj
 from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.algorithm.state import ServerState
+from fewjoules.engine.algorithm.streams import stream
 from fewjoules.errors import InvalidInputError
 from fewjoules.physics.fading import Fading
 from fewjoules.provenance import MARKS
 from tests.engine.simulators import simulator_of
 from tests.reference import training as reference
+from tests.reference.downlink import positions_changed
 
 SIZES = [5, 3, 6, 4]
 CLIENTS = reference.made_up_clients(SIZES, 6, 3, 1)
@@ -193,7 +195,7 @@ def test_a_long_message_is_counted_and_the_ledger_says_so():
 
 
 def test_uplink_and_compute_cost_what_the_fleet_says():
-    ledger = train(fleet=fleet()).ledger
+    ledger = train(fleet=fleet(), downlink="free").ledger
     for row in ledger:
         device, bits = row["device"], 8 * int(row["payload_bytes"])
         joules = COSTS["joules_per_bit"][device] * bits + COSTS["message_joules"][device]
@@ -245,7 +247,7 @@ def test_tails_and_promotions_are_those_of_a_radio_that_is_woken_and_falls_aslee
 
 
 def test_coding_costs_a_pass_over_the_model_and_every_entry():
-    ledger = train(fleet=fleet(**CODEC, **TAILS)).ledger
+    ledger = train(fleet=fleet(**CODEC, **TAILS), downlink="free").ledger
     parameters = 6 * 3 + 3
     for row in ledger:
         for unit in ("joules", "seconds"):
@@ -341,7 +343,7 @@ COUNTED = ("round", "device", "delivered", "local_steps", "samples", "entries", 
 
 
 def test_without_a_fleet_joules_and_seconds_are_missing_and_the_rest_is_the_same():
-    run, paid = train(), train(fleet=fleet())
+    run, paid = train(), train(fleet=fleet(), downlink="free")
     for name in run.ledger.dtype.names:
         if name.endswith(("joules", "seconds")):
             assert np.isnan(run.ledger[name]).all(), name
@@ -393,28 +395,54 @@ def test_a_time_budget_needs_the_time_of_a_step_too():
 # --- Downlink
 
 
+EXACT, COMPRESSED = {}, {"downlink_sparsity": 9.0, "downlink_values": "ternary"}
+AT_RANDOM = {"downlink_sparsity": 4.0, "downlink_values": "qsgd", "levels": 7}
+
+
+def change_sent(state, how):
+    """The last broadcast as it is written: its entries before they were rounded, with the draws of its round."""
+    draws = stream(OPTIONS["seed"], "downlink", state.round)
+    kind = how.get("downlink_values", "float32")
+    return fj.codec.encode(changed_entries(state), values=kind, levels=how.get("levels", 15), rng=draws)
+
+
+def values_sent(models, held):
+    """The present values of all weights that changed since the model after ``held`` rounds."""
+    positions = np.array(positions_changed(models[held:]), dtype=np.int64)
+    return fj.codec.encode(fj.SparseUpdate(size=models[-1].size, positions=positions, values=models[-1][positions]))
+
+
 @pytest.mark.parametrize("build", [linear, with_buffers])
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_a_charged_downlink_is_the_whole_model_or_the_last_broadcast(build, participation):
-    """Clients of the last round hold all but its mean update; all others get weights and buffers whole."""
-    last: list[int] = []
-    seen = set()
-    charged = {"downlink": "charged", "participation": participation, "rounds": 6, "sparsity": np.full(4, 20.0)}
-    for before, rows, _ in rounds(build(), fleet(), **charged):
+@pytest.mark.parametrize("how", [EXACT, COMPRESSED, AT_RANDOM], ids=["exact", "compressed", "at random"])
+def test_a_charged_downlink_is_as_long_as_the_message_that_brings_a_client_up_to_date(build, participation, how):
+    """Clients of the last round get its change, others what changed while they were away; buffers come whole."""
+    held, models, seen = {}, [], set()
+    options = {"participation": participation, "rounds": 10, "sparsity": np.full(4, 30.0), "local_steps": 1} | how
+    for before, rows, _ in rounds(build(), fleet(**CODEC), **options):
         server = before.server
+        models.append(server.weights.numpy())
         statistics = whole(server.buffers.numpy()) if server.buffers.numel() else 0
-        model = whole(server.weights.numpy()) + statistics
         for row in rows:
-            expected = model
-            if row["device"] in last:
-                expected = min(model, len(fj.codec.encode(changed_entries(server))) + statistics)
-            seen.add(expected < model)
-            assert row["downlink_bytes"] == expected
-            bits = 8 * expected
+            forms = {"whole": whole(models[-1])}
+            if held.get(row["device"]) == server.round - 1:
+                forms["change"] = len(change_sent(server, how))
+            elif row["device"] in held:
+                forms["values"] = len(values_sent(models, held[row["device"]]))
+            form = min(forms, key=forms.get)
+            seen.add(form)
+            assert row["downlink_bytes"] == forms[form] + statistics
+            bits = 8 * row["downlink_bytes"]
             assert row["downlink_joules"] == pytest.approx(COSTS["downlink_joules_per_bit"][row["device"]] * bits)
             assert row["downlink_seconds"] == pytest.approx(COSTS["downlink_seconds_per_bit"][row["device"]] * bits)
-        last = rows["device"].tolist()
-    assert seen == {True, False}
+            entries = {"whole": models[-1].size, "change": changed_entries(server).count}
+            if form == "values":
+                entries["values"] = len(positions_changed(models[held[row["device"]] :]))
+            coded = CODEC["codec_joules_per_entry"][row["device"]] * (row["entries"] + entries[form])
+            coded += CODEC["codec_joules_per_parameter"][row["device"]] * models[-1].size
+            assert row["codec_joules"] == pytest.approx(coded)
+            held[row["device"]] = server.round
+    assert seen == {"whole", "change"} | ({"values"} if participation < 1.0 else set())
 
 
 @pytest.mark.parametrize("outer", [{}, {"outer": "nesterov", "outer_rate": 0.7}, {"outer": "adam", "outer_rate": 0.02}])
@@ -434,9 +462,28 @@ def test_a_broadcast_is_charged_for_the_values_that_clients_then_use(compressor,
 
 
 def test_how_the_downlink_is_charged_changes_nothing_that_is_trained():
-    free, charged = train(fleet=fleet()), train(fleet=fleet(), downlink="charged")
+    free, charged = train(fleet=fleet(), downlink="free"), train(fleet=fleet(), downlink="charged")
     assert np.array_equal(reference.flat(free.model), reference.flat(charged.model))
     assert np.array_equal(free.ledger["uplink_joules"], charged.ledger["uplink_joules"])
+
+
+@pytest.mark.parametrize(
+    ("cost", "asked", "charged"),
+    [
+        (COSTS["downlink_joules_per_bit"], None, True),
+        (COSTS["downlink_joules_per_bit"], "free", False),
+        (COSTS["downlink_joules_per_bit"], "charged", True),
+        (None, None, False),
+        (None, "free", False),
+    ],
+    ids=str,
+)
+def test_receiving_is_charged_where_its_cost_is_known_unless_told_otherwise(cost, asked, charged):
+    ledger = train(fleet=fleet(downlink_joules_per_bit=cost), downlink=asked).ledger
+    for name in ("downlink_bytes", "downlink_joules"):
+        assert np.all((ledger[name] > 0) == charged)
+    without_fleet = train(downlink=None if asked == "charged" else asked).ledger
+    assert not without_fleet["downlink_bytes"].any()
 
 
 def test_a_charged_downlink_needs_its_cost():

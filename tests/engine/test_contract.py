@@ -6,6 +6,7 @@ with its kernels and graphs replaced by their twins; on a real GPU the same case
 
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,9 @@ CASES = {
         for kind in ("float16", "bfloat16", "int8", "qsgd", "two-bit")
     },
     "random entries of few values": {"compressor": "random-k", "values": "qsgd"},
+    "downlink of few entries": {"downlink_sparsity": 9.0, "participation": 0.6},
+    "downlink of signs": {"downlink_sparsity": 9.0, "downlink_values": "ternary", "failure_probability": 0.3},
+    "downlink rounded at random": {"downlink_values": "qsgd", "downlink_sparsity": 30.0, "participation": 0.4},
     "everything": {
         "participation": 0.6,
         "failure_probability": 0.3,
@@ -80,6 +84,8 @@ CASES = {
         "schedule": "step",
         "decay_rounds": (2,),
         "weighting": "samples",
+        "downlink_sparsity": 5.0,
+        "downlink_values": "int8",
     },
 }
 
@@ -163,6 +169,7 @@ class InProcessFlower(FlowerBackend):
         super().__init__(LocalGrid(nodes), Roster(clock=clock), names, "contract", [], rules=rules, clock=clock)
 
     def run(self, state, plan, meanwhile):
+        self.started_from = state.weights.numpy().copy()
         gone = set(plan.participants[~delivered_uploads(plan)].tolist())
 
         def lost(message, reply):
@@ -173,8 +180,12 @@ class InProcessFlower(FlowerBackend):
             self.known[client] = accepted if client in gone else plan.number
         return super().run(state, plan, meanwhile)
 
+    def held(self, client):
+        """What a node has on its disk."""
+        return NodeMemory(self.folder, str(client), "contract").load()
+
     def client_state(self, client):
-        held = NodeMemory(self.folder, str(client), "contract").load()
+        held = self.held(client)
         return None if held is None else settled(held.state, self.known[client])
 
 
@@ -187,6 +198,8 @@ def flower_folder(monkeypatch, tmp_path):
 def on_flower(module, options, chunk):
     simulator = on_processor(module, options, chunk)
     simulator.backend = InProcessFlower(module)
+    size = simulator.state.weights.numel()
+    simulator.state = replace(simulator.state, changed=torch.zeros(size, dtype=torch.int32))
     return simulator
 
 
@@ -201,15 +214,15 @@ BACKENDS = [
 ]
 
 
-def rounds_of(start, chunk, given, norm=False, before_round=lambda simulator: None):
+def rounds_of(start, chunk, given, norm=False, before_round=lambda simulator: None, rounds=ROUNDS):
     """Plan, expected and found result, and both backends, after each round; the server goes on by the expected one."""
-    module, options = network(norm), BASE | given
+    module, options = network(norm), BASE | {"rounds": rounds} | given
     simulator = start(module, options, chunk)
     plain = PlainBackend(module, CLIENTS, simulator.options)
     device = simulator.state.weights.device
     state = simulator.state
     try:
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, rounds + 1):
             before_round(simulator)
             plan = simulator._plan(number)
             here = to_device(state, torch.device("cpu"))
@@ -223,9 +236,8 @@ def rounds_of(start, chunk, given, norm=False, before_round=lambda simulator: No
 
 
 def to_device(state, device):
-    from dataclasses import replace
-
-    moved = {name: getattr(state, name).to(device) for name in ("weights", "buffers", "broadcast")}
+    names = ("weights", "buffers", "broadcast", "residual", "changed")
+    moved = {name: getattr(state, name).to(device) for name in names}
     return replace(state, **moved, outer={name: tensor.to(device) for name, tensor in state.outer.items()})
 
 
@@ -263,6 +275,33 @@ def test_a_backend_does_what_the_pure_functions_do(without_gpu_if_stood_in, star
         for client in range(len(SIZES)):
             same_state(backend.client_state(client), plain.client_state(client))
         assert plan.participants.size == sent.entries.size
+
+
+DOWNLINKS = {name: given for name, given in CASES.items() if "downlink_sparsity" in given} | {"exact": {}}
+
+
+@pytest.mark.parametrize("given", DOWNLINKS.values(), ids=DOWNLINKS)
+def test_nodes_that_were_away_train_from_the_servers_weights_to_the_bit(given):
+    """Few entries change in a round, so that a node that comes back gets those instead of the whole model.
+
+    Where a reply is lost, the server takes the node's model to be older than it is.
+    """
+    few = {"sparsity": [60.0] * len(SIZES), "participation": 0.4, "failure_probability": 0.3}
+    taken, forms = 0, set()
+    for plan, _, found, _, backend in rounds_of(on_flower, 1, given | few, rounds=8):
+        weights = backend.started_from.view(np.uint32)
+        for client in plan.participants.tolist():
+            held = backend.held(client)
+            assert held.model_round == plan.number - 1
+            np.testing.assert_array_equal(held.weights.view(np.uint32), weights)
+            taken += 1
+        sent = [message.content["fewjoules"] for message in backend.grid.sent if "model" in message.content]
+        assert len(sent) == taken, "no node had to ask for the whole model"
+        forms |= {(told["base"] >= 0, told["assigns"]) for told in sent}
+        told = [message.content["model"] for message in backend.grid.sent if "model" in message.content]
+        lengths = [sum(len(record[name]) for name in ("weights", "buffers")) for record in told]
+        assert sum(found.received.payload_bytes) == sum(lengths[-plan.participants.size :])
+    assert forms == {(False, True), (True, True), (True, False)}
 
 
 @pytest.mark.parametrize(("start", "chunk"), BACKENDS)

@@ -6,7 +6,9 @@ the global weights w:
     v <- w, then local_steps times           ``local_step``: clip, decay, and SGD, momentum or AdamW
     u = residual_decay e + (w - v)
     g = C(u), e <- u - g                     e <- u where the upload was lost, e <- 0 without error feedback
-    w <- outer step along sum_m p_m g_m      ``server_step``
+    s = outer step along sum_m p_m g_m       ``outer_step``
+    c = C'(e' + s), e' <- e' + s - c         C' is exact, or the largest entries as float32 or ternary
+    w <- w - c
 
 Clients that do not take part keep everything. Velocities and squares start at zero: once, or in every round where
 ``momentum_state`` is "reset" (with AdamW's count of steps). "cleared" zeroes the velocity wherever the client sent,
@@ -77,6 +79,8 @@ class Setting:
     outer_rate: float = 1.0
     outer_beta2: float = 0.99
     outer_epsilon: float = 1e-3
+    downlink_sparsity: float = 1.0
+    downlink_values: str = "float32"
     seed: int = 0
     importance: Sequence[float] | None = None
     participants: Sequence[Sequence[int]] | None = None
@@ -100,6 +104,7 @@ class ServerState:
     weights: np.ndarray
     velocity: np.ndarray
     squares: np.ndarray
+    residual: np.ndarray | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,8 @@ def run(model, clients, start, setting: Setting, draw: Draw | None = None) -> Tr
             if m in setting.lost.get(number, ()):
                 sent[m] = 0.0
             states[m].residual = total - sent[m] if setting.error_feedback else np.zeros(d)
-        server_step(server, sum(shares[m] * sent[m] for m in here), setting)
+        gap = server_step(server, sum(shares[m] * sent[m] for m in here), setting)
+        trace.smallest_gap = min(trace.smallest_gap, gap)
         trace.rounds.append(_after(server, states, shares, changes, chosen, sent))
     return trace
 
@@ -333,7 +339,16 @@ def steady(round_values, values):
 
 
 def server_step(server, mean, setting):
-    """The outer step along the mean update; ``server`` moves on."""
+    """The step along the mean update; ``server`` moves on. Returns the smallest distance to another broadcast."""
+    carried = server.residual + outer_step(server, mean, setting)
+    sent, gap = broadcast(carried, setting)
+    server.residual = carried - sent
+    server.weights = server.weights - sent
+    return gap
+
+
+def outer_step(server, mean, setting):
+    """The outer optimiser's step; its moments move on."""
     beta = setting.outer_momentum
     if setting.outer == "none":
         direction = mean
@@ -344,7 +359,19 @@ def server_step(server, mean, setting):
     else:
         server.velocity = beta * server.velocity + mean
         direction = server.velocity if setting.outer == "momentum" else mean + beta * server.velocity
-    server.weights = server.weights - setting.outer_rate * direction
+    return setting.outer_rate * direction
+
+
+def broadcast(carried, setting):
+    """What clients get of what the server has to send, and the smallest distance to another choice."""
+    if setting.downlink_sparsity == 1.0 and setting.downlink_values == "float32":
+        return carried, math.inf
+    positions, gap = largest(carried, max(1, round(carried.size / setting.downlink_sparsity)))
+    positions = [i for i in positions if carried[i] != 0.0]
+    sent = np.zeros(carried.size)
+    values = carried[positions]
+    sent[positions] = ternary(values) if setting.downlink_values == "ternary" and positions else values
+    return sent, gap
 
 
 def outer_steps(setting, inputs):

@@ -22,7 +22,8 @@ Where a paper says more, or other, than its preset, the preset's version is tran
   differ, for FewJoules' server does not know gamma. The base optimiser is SGD with heavy-ball momentum whose buffers
   are reset; the paper uses Nesterov's form and also tries buffers that are kept.
 - ``fedavgm`` [HSU19]: an epoch is one step over all local data, times the local steps.
-- ``stc`` [SATTLER19, Algorithms 1 and 2]: no compression of the downlink, so the server's residual stays zero.
+- ``stc`` [SATTLER19, Algorithms 1 and 2]: a client that missed rounds gets the weights that changed meanwhile; the
+  paper sends it the sum of the updates, or an approximation of it. Both directions have the same sparsity.
 - ``qsparse`` [BASU19, Algorithm 1]: synchronous, the quantiser unscaled. QSGD takes norms of blocks of 1,024 values.
 - ``qsgd`` [ALISTARH17, Algorithm 1]: the Euclidean norm as in its theory, of buckets of 1,024; its experiments use the
   largest magnitude and buckets of 512. Rounding takes FewJoules' own draws.
@@ -146,22 +147,29 @@ def fedavgm(model, clients, start, *, rounds, epochs, learning_rate, beta):
 
 
 def stc(model, clients, start, *, rounds, learning_rate, sparsity):
-    """Sparse ternary compression of the upstream with error accumulation A; updates point downhill."""
-    n, W, A = len(clients), np.array(start), np.zeros((len(clients), model.size))
+    """Sparse ternary compression up and down with error accumulation A_i and A; updates point downhill."""
+    n, W, A_i, A = len(clients), np.array(start), np.zeros((len(clients), model.size)), np.zeros(model.size)
     after = []
     for _ in range(rounds):
-        update = np.zeros(model.size)
+        update = A.copy()
         for i in range(n):
             W_i = W - learning_rate * model.gradient(W, *clients[i])
-            carried = (W_i - W) + A[i]
-            mask = mask_of_largest(carried, sparsity)
-            mu = np.abs(carried[mask]).sum() / mask.sum()
-            compressed = mu * np.sign(carried * mask)
-            A[i] = carried - compressed
-            update += compressed / n
-        W = W + update
-        after.append(Round(W, {"A": A.copy()}))
+            carried = (W_i - W) + A_i[i]
+            sent = ternary(carried, sparsity)
+            A_i[i] = carried - sent
+            update += sent / n
+        sent = ternary(update, sparsity)
+        A = update - sent
+        W = W + sent
+        after.append(Round(W, {"A_i": A_i.copy()}))
     return after
+
+
+def ternary(carried, sparsity):
+    """STC of a vector [SATTLER19, Algorithm 1]: the mean magnitude of its largest entries, with their signs."""
+    mask = mask_of_largest(carried, sparsity)
+    mu = np.abs(carried[mask]).sum() / mask.sum()
+    return mu * np.sign(carried * mask)
 
 
 def qsparse(model, clients, start, *, rounds, H, eta, sparsity, levels, seed):

@@ -35,11 +35,13 @@ IDENTITY = {
     "fleet": {"joules_per_bit": [0.1, 0.2]},
     "training": {"seed": 7},
 }
-SERVER = ("weights", "buffers", "accepted", "synced", "broadcast", "outer.velocity", "outer.squares")
+STATE = ("weights", "buffers", "accepted", "synced", "broadcast", "residual", "changed")
+SERVER = (*STATE, "outer.velocity", "outer.squares")
 CLIENTS = ("numbers", "steps", "residual", "velocity", "squares")
 TENSORS = (*SERVER, *(f"clients.{name}" for name in CLIENTS))
 FIXED = "fixed.1.num_batches_tracked"
 EVERYTHING = {"outer": "adam", "outer_rate": 0.01, "inner": "adamw", "momentum_state": "kept"}
+EVERYTHING |= {"downlink_sparsity": 3.0, "downlink_values": "int8"}
 
 
 def make_loop(rounds=3, **changes):
@@ -69,7 +71,7 @@ def make_loop(rounds=3, **changes):
 def everything(simulator):
     """All that is saved, by the names of the format."""
     state = simulator.state
-    found = {name: torch.as_tensor(getattr(state, name)) for name in SERVER if "." not in name}
+    found = {name: torch.as_tensor(getattr(state, name)) for name in STATE}
     found |= {f"outer.{name}": tensor for name, tensor in state.outer.items()}
     return found | {f"clients.{name}": tensor for name, tensor in tensors_of(simulator.backend.save()).items()}
 
@@ -195,12 +197,32 @@ def test_only_clients_that_took_part_are_saved(tmp_path):
     assert_same(simulator, half.simulator)
 
 
-def test_a_broadcast_that_nobody_is_charged_for_is_not_saved(tmp_path):
-    free = make_loop(rounds=1, downlink="free")
-    free.run()
-    free.simulator.close()
-    save_checkpoint(tmp_path / "checkpoint", free, IDENTITY)
-    assert load_file(tmp_path / "checkpoint")["broadcast"].numel() == 0
+@pytest.mark.parametrize(
+    ("changes", "empty"),
+    [
+        ({"downlink": "free"}, {"broadcast", "changed"}),
+        ({"downlink_sparsity": 1.0, "downlink_values": "float32"}, {"residual"}),
+        ({}, set()),
+    ],
+    ids=["free", "exact", "everything"],
+)
+def test_what_the_downlink_does_not_need_is_saved_empty(tmp_path, changes, empty):
+    loop = make_loop(rounds=2, **changes)
+    loop.run()
+    loop.simulator.close()
+    save_checkpoint(tmp_path / "checkpoint", loop, IDENTITY)
+    found = load_file(tmp_path / "checkpoint")
+    assert {name for name in ("broadcast", "residual", "changed") if not found[name].numel()} == empty
+    load_checkpoint(tmp_path / "checkpoint", IDENTITY, fresh(rounds=2, **changes))
+
+
+@pytest.mark.parametrize("name", ["residual", "changed"])
+def test_a_server_that_needs_it_does_not_go_on_without(name, saved):
+    found = load_file(saved)[name]
+    header = header_of(saved)
+    header["checksums"][name] = 0
+    rewrite(saved, header, **{name: found[:0]})
+    assert_refused(saved, f"{name} must be {found.dtype} of shape ({found.numel()},)", "shape (0,)")
 
 
 def test_a_broadcast_that_is_the_velocity_of_the_outer_optimiser_is_saved_beside_it(tmp_path):
@@ -273,10 +295,10 @@ def test_a_long_difference_is_shortened(saved):
     assert len(str(refusal.value)) < len(str(saved)) + 250
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, "3", None])
+@pytest.mark.parametrize("version", [0, 1, 2, 3, "4", None])
 def test_another_version_is_refused(version, saved):
     rewrite(saved, header_of(saved) | {"version": version})
-    assert_refused(saved, "version", "must be 3", f"got {version!r}")
+    assert_refused(saved, "version", "must be 4", f"got {version!r}")
 
 
 @settings(max_examples=60, deadline=None)
@@ -343,7 +365,7 @@ def test_a_header_that_is_no_table_is_refused(header, saved):
 @pytest.mark.parametrize("name", TENSORS)
 def test_a_tensor_of_another_kind_or_shape_is_refused(name, saved):
     tensors = load_file(saved)
-    for other in (tensors[name].to(torch.int32), tensors[name].repeat(2, 2)):
+    for other in (tensors[name].to(torch.int16), tensors[name].repeat(2, 2)):
         rewrite(saved, **{name: other})
         assert_refused(saved, name)
 

@@ -44,6 +44,8 @@ LIVELY = (  # every random stream and every part of the state is in play
     "failure_probability = 0.2",
     'channel = "drawn"',
     'downlink = "charged"',
+    "downlink_sparsity = 5.0",
+    'downlink_values = "qsgd"',
 )
 CHECKPOINT = "checkpoint.safetensors"
 EVERY_ROUND = ["--checkpoint-seconds", "0", "--device", "cpu"]
@@ -545,7 +547,7 @@ def test_a_checkpoint_of_other_circumstances_is_refused_and_the_difference_named
 
 def test_a_checkpoint_of_another_format_is_refused(stopped):
     edit_header(stopped / CHECKPOINT, lambda header: header.update(version=1))
-    refused(stopped, CHECKPOINT, "version", "must be 3", "got 1")
+    refused(stopped, CHECKPOINT, "version", "must be 4", "got 1")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ FIRST_KEYS = frozenset(  # of [training] when the first records were made
         *("precision", "seed"),
     ]
 )
-FIRST_DEFAULTS = {"momentum": 0.0}  # of keys whose default is written otherwise today, and means the same
+FIRST_DEFAULTS = {"momentum": 0.0, "downlink": "free"}  # of keys whose default is written otherwise, and means the same
 
 
 def embedded_scenario(name: str) -> Scenario:

@@ -34,7 +34,9 @@ class Accounts:
 
     @property
     def charges_downlink(self) -> bool:
-        """Whether devices are charged for what they receive."""
+        """Whether devices are charged for what they receive: by default, where the fleet states what a bit costs."""
+        if self.options.downlink is None:
+            return self.fleet is not None and self.fleet.downlink_joules_per_bit is not None
         return self.options.downlink == "charged"
 
     def rows(

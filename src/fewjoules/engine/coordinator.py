@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.codec.frame import encoded_size
 from fewjoules.engine.accounts import Accounts
 from fewjoules.engine.algorithm.backend import Backend
 from fewjoules.engine.algorithm.client import dense_bytes
+from fewjoules.engine.algorithm.downlink import Downlink
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.round import RoundPlan, kept_entries, plan_round
-from fewjoules.engine.algorithm.server import broadcast_update, server_step
+from fewjoules.engine.algorithm.round import Received, RoundPlan, kept_entries, plan_round
+from fewjoules.engine.algorithm.server import server_step
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.models.layout import ModelParts
 from fewjoules.ledger.schema import RowArray
@@ -63,13 +63,14 @@ class Coordinator:
             meanwhile()
 
         result = self.backend.run(before, plan, beside)
-        downlink = self._downlink_bytes(before, plan) if result.downlink_bytes is None else result.downlink_bytes
+        received = self._received(before, plan) if result.received is None else result.received
+        entries = received.entries if self.accounts.charges_downlink else None
         self.state = server_step(before, plan, result)
 
         def outcome() -> Outcome:
             sent = result.uploads()
             return Outcome(
-                rows=self.accounts.rows(plan, result.delivered, sent, downlink),
+                rows=self.accounts.rows(plan, result.delivered, sent, received.payload_bytes, entries),
                 train_loss=_mean(sent.losses),
                 train_accuracy=_mean(sent.correct),
                 batch_size=int(plan.batch_sizes.max()),
@@ -89,16 +90,16 @@ class Coordinator:
             return replace(ahead, accepted=self.state.accepted[ahead.participants])
         return plan_round(self.options, self._kept, self.sizes, self.state.accepted, number)
 
-    def _downlink_bytes(self, state: ServerState, plan: RoundPlan) -> IntArray:
-        """Bytes sent to each participant: the last change if it has the model before that, else the whole model."""
-        if self.options.downlink == "free":
-            return np.zeros(plan.participants.size, dtype=np.int64)
-        buffers = dense_bytes(state.buffers.cpu().numpy())
-        whole = dense_bytes(state.weights.cpu().numpy()) + buffers
-        changes = whole
-        if state.broadcast.numel():
-            changes = min(whole, encoded_size(broadcast_update(state)) + buffers)
-        return np.where(state.holds_last(plan.participants), changes, whole).astype(np.int64)
+    def _received(self, state: ServerState, plan: RoundPlan) -> Received:
+        """Return what each participant is sent, which is what it lacks of the weights, and the buffers."""
+        if not self.accounts.charges_downlink:
+            return Received.nothing(plan.participants.size)
+        downlink, buffers = Downlink(state, self.options), dense_bytes(state.buffers.cpu().numpy())
+        messages = [downlink.message(held) for held in state.held_rounds(plan.participants).tolist()]
+        return Received(
+            payload_bytes=np.array([message.size_bytes + buffers for message in messages], dtype=np.int64),
+            entries=np.array([message.update.count for message in messages], dtype=np.int64),
+        )
 
 
 def _mean(values: FloatArray) -> float:

@@ -24,7 +24,7 @@ from fewjoules.files import require_regular, whole_file
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.runs.tensor_file import Checksums, checksum, write_tensors
 
-CHECKPOINT_VERSION = 3
+CHECKPOINT_VERSION = 4
 _KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # header keys in the metadata: now, and before the package was renamed
 _MANY = 2**62
 _SEAL = "checksum"  # of the JSON under the key
@@ -81,6 +81,8 @@ def load_checkpoint(path: Path, identity: Identity, simulator: Coordinator) -> d
         accepted=tensors["accepted"].numpy(),
         synced=tensors["synced"].numpy(),
         broadcast=tensors["broadcast"].to(device),
+        residual=tensors["residual"].to(device),
+        changed=tensors["changed"].to(device),
         outer={name: tensor.to(device) for name, tensor in _under(_OUTER, tensors).items()},
     )
     simulator.backend.restore(_under(_CLIENTS, tensors))
@@ -168,13 +170,15 @@ def _totals(told: Mapping[str, Any]) -> Totals:
 
 def _tensors(simulator: Coordinator) -> dict[str, SavedTensor]:
     state = simulator.state
-    needed = simulator.options.downlink == "charged" or simulator.backend.sends_changes
+    needed = simulator.accounts.charges_downlink or simulator.backend.sends_changes
     server = {
         "weights": state.weights,
         "buffers": state.buffers,
         "accepted": torch.from_numpy(state.accepted),
         "synced": torch.from_numpy(state.synced),
         "broadcast": state.broadcast if needed else state.broadcast[:0],
+        "residual": state.residual,
+        "changed": state.changed,
         **{_OUTER + name: tensor for name, tensor in state.outer.items()},
     }
     server |= {_FIXED + name: tensor for name, tensor in simulator.parts.fixed.items()}
@@ -222,6 +226,8 @@ def _expected(tensors: Tensors, simulator: Coordinator) -> dict[str, tuple[torch
         "accepted": (torch.int64, [everyone]),
         "synced": (torch.int64, [everyone]),
         "broadcast": (torch.float32, [(0,), (size,)]),
+        "residual": (torch.float32, [tuple(state.residual.shape)]),
+        "changed": (torch.int32, [tuple(state.changed.shape)]),
         _CLIENTS + "numbers": (torch.int64, [(present,)]),
         _CLIENTS + "steps": (torch.int64, [(present,)]),
     }

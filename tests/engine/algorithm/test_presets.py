@@ -34,6 +34,7 @@ class Method:
     ``algorithm(problem, options, rounds, rate, H, sparsity)`` has the paper's constants, where a problem is a model,
     its clients and its start. ``keeps(kept, task, rate)`` turns the paper's symbols into what the engine's clients
     keep. ``own`` are the paper's H and sparsity, None where it has none; ``small`` are those of a short run.
+    ``beside(task, sparsity)`` are options that a caller gives.
     """
 
     preset: str
@@ -42,7 +43,7 @@ class Method:
     small: tuple[int, float]
     rate: float = 0.2
     keeps: Callable = lambda kept, task, rate: {}
-    beside: Callable = lambda task: {}
+    beside: Callable = lambda task, sparsity: {}
 
     def sizes(self, which):
         """H and sparsity of a run; what the paper does not fix is that of the small one."""
@@ -59,7 +60,7 @@ class Method:
         H, sparsity = self.sizes(which)
         common = {"rounds": ROUNDS, "learning_rate": self.rate, "batch_size": None}
         sparsities = [sparsity] * len(task.clients)
-        return task.but(**common, local_steps=H, sparsity=sparsities, **self.beside(task))
+        return task.but(**common, local_steps=H, sparsity=sparsities, **self.beside(task, sparsity))
 
     def spelled_out(self, task, which):
         """The task with the preset's options in place of its name."""
@@ -146,7 +147,7 @@ METHODS = {
         (1, 1000.0),
         (1, 4.5),
         keeps=of_dgc,
-        beside=lambda task: {"gradient_clip": math.sqrt(len(task.clients)) * THRESHOLD},
+        beside=lambda task, sparsity: {"gradient_clip": math.sqrt(len(task.clients)) * THRESHOLD},
     ),
     "diloco": Method(
         "diloco",
@@ -171,11 +172,18 @@ METHODS = {
         (3, 4.5),
         rate=0.05,
         keeps=lambda kept, task, rate: {"residual": kept["e"], "velocity": kept["m"]},
-        beside=lambda task: {"values": "float32"},
+        beside=lambda task, sparsity: {"values": "float32"},
     ),
     "slowmo": Method("slowmo", slowmo, (12, 1.0), (3, 1.0), rate=0.05),
     "fedavgm": Method("fedavgm", fedavgm, (None, 1.0), (3, 1.0)),
-    "stc": Method("stc", stc, (1, 400.0), (1, 4.5), keeps=lambda kept, task, rate: {"residual": -kept["A"]}),
+    "stc": Method(
+        "stc",
+        stc,
+        (1, 400.0),
+        (1, 4.5),
+        keeps=lambda kept, task, rate: {"residual": -kept["A_i"]},
+        beside=lambda task, sparsity: {"downlink_sparsity": sparsity},
+    ),
     "qsparse": Method("qsparse", qsparse, (8, 100.0), (3, 2.0), keeps=lambda kept, task, rate: {"residual": kept["m"]}),
     "qsgd": Method("qsgd", qsgd, (1, 1.0), (1, 1.0)),
 }
@@ -218,8 +226,8 @@ def test_the_reference_with_a_presets_options_is_the_papers_algorithm(method, ta
 @every_method
 def test_the_reference_with_a_presets_own_local_steps_and_sparsity_is_the_papers_algorithm(method):
     task = fixed_task()
-    given = {"rounds": ROUNDS, "learning_rate": method.rate, **method.beside(task)}
     H, sparsity = method.sizes("own")
+    given = {"rounds": ROUNDS, "learning_rate": method.rate, **method.beside(task, sparsity)}
     own = {"local_steps": H, "sparsity": sparsity} | preset_options(method.preset)
     own["sparsity"] = [own["sparsity"]] * len(task.clients)
     trace = task.but(**own | given).trace()
@@ -357,6 +365,12 @@ def test_the_presets_are_these():
 def test_a_preset_has_the_local_steps_and_the_sparsity_of_its_paper(method):
     options = preset_options(method.preset)
     assert (options.get("local_steps"), options.get("sparsity")) == method.own
+
+
+def test_stc_is_the_same_in_both_directions():
+    options = preset_options("stc")
+    assert options["downlink_sparsity"] == options["sparsity"]
+    assert options["downlink_values"] == options["compressor"] == "ternary"
 
 
 @every_preset

@@ -33,6 +33,7 @@ requests = st.builds(
     weights=st.binary(max_size=50),
     buffers=st.binary(max_size=50),
     layout=st.none() | st.lists(tables, max_size=2),
+    assigns=st.booleans(),
     config=tables,
 )
 replies = st.builds(
@@ -136,7 +137,7 @@ def test_a_hostile_frame_is_refused(frame):
 def test_a_request_for_something_else_has_another_digest(other):
     request = Request("a", {"round": 1}, 7, 6, b"w", b"b", config={"lr": 1})
     assert replace(request, **other).digest != request.digest
-    assert replace(request, base=-1, weights=b"whole", layout=[]).digest == request.digest
+    assert replace(request, base=-1, assigns=True, weights=b"whole", layout=[]).digest == request.digest
 
 
 shapes = st.sampled_from([(), (0,), (1,), (3,), (2, 3), (2, 0), (1, 2, 2)])

@@ -1,14 +1,17 @@
 """A node's side by itself: orders that come late, twice or at the same time, damaged memories, names of clients."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fewjoules.codec.frame import encode
+from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.client import Steps
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import plan_round
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import CorruptPayloadError, InvalidInputError
 from fewjoules.integrations.flower.memory import KEPT_RUNS, NodeMemory
 from fewjoules.integrations.flower.messages import WHOLE, Request
 from fewjoules.integrations.flower.node import answer, dense_payload
@@ -17,11 +20,12 @@ from tests.integrations.flower.counted import CountedRun
 SIZE = 6
 
 
-def request(number, accepted, *, run="run"):
+def request(number, accepted, *, run="run", base=WHOLE, weights=None, assigns=True):
+    """An order for round ``number``; its model has this number as every weight, or is what ``weights`` make of it."""
     options = TrainingOptions.of(local_steps=1, sparsity=np.array([3.0]), rounds=9, learning_rate=0.1, batch_size=1)
     plan = plan_round(options, np.array([2]), np.array([1]), np.array([accepted]), number)
-    weights = dense_payload(np.full(SIZE, number, np.float32))
-    return Request(run, plan.order(0).to_dict(), number - 1, WHOLE, weights, b"")
+    payload = dense_payload(np.full(SIZE, number, np.float32)) if weights is None else encode(weights)
+    return Request(run, plan.order(0).to_dict(), number - 1, base, payload, b"", assigns=assigns)
 
 
 class Trainer:
@@ -50,6 +54,54 @@ def test_an_order_of_an_earlier_round_is_refused_and_changes_nothing(tmp_path):
         answer(request(1, 0), memory, trainer)
     assert memory.path.read_bytes() == before
     assert trainer.rounds == [1, 2]
+
+
+FIRST_TWO = SparseUpdate(size=SIZE, positions=np.array([0, 1]), values=np.array([0.25, 0.5], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("base", "assigns", "first"),
+    [
+        pytest.param(3, False, [3.75, 3.5], id="a change of the model that it has"),
+        pytest.param(2, False, None, id="a change of an older model"),
+        pytest.param(4, False, None, id="a change of a newer model"),
+        pytest.param(3, True, [0.25, 0.5], id="values that changed since the model that it has"),
+        pytest.param(1, True, [0.25, 0.5], id="values that changed since an older model"),
+        pytest.param(4, True, None, id="values that changed since a newer model"),
+    ],
+)
+def test_a_node_takes_up_what_fits_its_model_and_asks_for_the_whole_one_otherwise(tmp_path, base, assigns, first):
+    memory, trainer = NodeMemory(tmp_path, "a", "run"), Trainer()
+    answer(request(4, 0), memory, trainer)  # the model after three rounds, with 4 as every weight
+    before = memory.path.read_bytes()
+    reply = answer(request(6, 4, base=base, weights=FIRST_TWO, assigns=assigns), memory, trainer)
+    assert reply.needs_model == (first is None)
+    if first is None:
+        assert memory.path.read_bytes() == before
+        assert trainer.rounds == [4]
+    else:
+        held = memory.load()
+        assert (held.model_round, held.weights.tolist()) == (5, [*first, 4.0, 4.0, 4.0, 4.0])
+
+
+@pytest.mark.parametrize("assigns", [False, True])
+def test_a_node_that_has_the_model_already_changes_nothing_of_it(tmp_path, assigns):
+    memory, trainer = NodeMemory(tmp_path, "a", "run"), Trainer()
+    answer(request(4, 0), memory, trainer)
+    again = replace(request(5, 4, base=2, weights=FIRST_TWO, assigns=assigns), model_round=3)
+    assert not answer(again, memory, trainer).needs_model
+    assert memory.load().weights.tolist() == [4.0] * SIZE
+
+
+@pytest.mark.parametrize("assigns", [False, True])
+def test_a_node_refuses_a_message_for_a_model_of_another_size(tmp_path, assigns):
+    memory, trainer = NodeMemory(tmp_path, "a", "run"), Trainer()
+    answer(request(4, 0), memory, trainer)
+    before = memory.path.read_bytes()
+    small = replace(FIRST_TWO, size=2)
+    with pytest.raises(CorruptPayloadError, match="must be for 6 parameters, got 2"):
+        answer(request(6, 4, base=3, weights=small, assigns=assigns), memory, trainer)
+    assert memory.path.read_bytes() == before
 
 
 def test_a_late_copy_of_an_older_order_changes_nothing(tmp_path, monkeypatch):

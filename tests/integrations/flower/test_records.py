@@ -26,9 +26,10 @@ def message(content: RecordDict) -> Message:
     return Message(content, dst_node_id=1, message_type="train")
 
 
+@pytest.mark.parametrize("assigns", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-def test_a_request_of_any_size_is_read_as_it_was_written(size):
-    request = Request("run", {"round": 3}, 2, 1, b"w" * size, b"b")
+def test_a_request_of_any_size_is_read_as_it_was_written(size, assigns):
+    request = Request("run", {"round": 3}, 2, 1, b"w" * size, b"b", assigns=assigns)
     assert request_of(message(request_record(request, model_record(request.weights, request.buffers)))) == request
 
 

@@ -14,7 +14,7 @@ from fewjoules.runs.lock import locked
 from tests.integrations.flower.counted import CLIENTS, ROUNDS, initial, weights_of
 
 
-def started_until(run, number):
+def started_until(run, number, **given):
     """Stop the run after so many rounds, as an exception of the user's own function would."""
 
     def stop(done, _arrays):
@@ -22,20 +22,24 @@ def started_until(run, number):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run.strategy(options=run.options(evaluate_every=1)).start(run.grid, initial(), evaluate_fn=stop)
+        run.strategy(options=run.options(evaluate_every=1, **given)).start(run.grid, initial(), evaluate_fn=stop)
 
 
 def files_of(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+EXACT, COMPRESSED = {}, {"downlink_sparsity": 6.0, "downlink_values": "float16"}
+
+
+@pytest.mark.parametrize("given", [EXACT, COMPRESSED], ids=["exact", "compressed"])
 @pytest.mark.parametrize("number", range(1, ROUNDS + 1))
-def test_a_server_goes_on_after_the_last_complete_round(counted, number):
+def test_a_server_goes_on_after_the_last_complete_round(counted, number, given):
     undisturbed = counted()
-    options = undisturbed.options(evaluate_every=1)
+    options = undisturbed.options(evaluate_every=1, **given)
     expected = undisturbed.run(options=options)
     run = counted()
-    started_until(run, number)
+    started_until(run, number, **given)
     strategy = run.run(options=options)
     np.testing.assert_array_equal(weights_of(strategy), weights_of(expected))
     run.require_conserved(strategy)

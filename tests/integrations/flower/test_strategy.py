@@ -54,8 +54,14 @@ def simulated(options):
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"values": "int8"}, {"outer": "nesterov", "outer_rate": 0.7}, {"participation": 0.7, "inner": "momentum"}],
-    ids=["plain", "int8", "outer", "sampling"],
+    [
+        {},
+        {"values": "int8"},
+        {"outer": "nesterov", "outer_rate": 0.7},
+        {"participation": 0.7, "inner": "momentum"},
+        {"participation": 0.4, "rounds": 8, "downlink_sparsity": 10.0, "downlink_values": "two-bit"},
+    ],
+    ids=["plain", "int8", "outer", "sampling", "downlink"],
 )
 def test_a_deployed_run_gives_the_simulators_weights(tmp_path, given):
     options = TrainingOptions.of(**OPTIONS | given)
@@ -83,6 +89,28 @@ def test_a_node_that_took_part_last_time_gets_only_the_change(tmp_path):
         message = sizes[row["round"] - 1, 100 + row["device"]]
         told = sum(len(payload_of(message.content["model"], name)) for name in ("weights", "buffers"))
         assert row["downlink_bytes"] == told
+
+
+def test_a_node_that_was_away_gets_the_weights_that_changed_meanwhile(tmp_path):
+    """Node 1 misses rounds 2 and 3: in round 4 it gets what changed since the model from before round 1."""
+    grid = LocalGrid(nodes_of(own_clients(), tmp_path))
+    away = grid.nodes[101]
+
+    def stay_away(done, _arrays):
+        grid.nodes.pop(101, None)
+        if done == 3:
+            grid.nodes[101] = away
+
+    options = TrainingOptions.of(**OPTIONS | {"sparsity": np.full(3, 60.0), "evaluate_every": 1})
+    strategy = FewJoulesStrategy(
+        options, clock=JumpingClock().clock(), folder=tmp_path / "run", rules=RoundRules(deadline_seconds=5.0)
+    )
+    strategy.start(grid, network(), evaluate_fn=stay_away)
+    told = [m.content["fewjoules"] for m in grid.sent if "model" in m.content and m.metadata.dst_node_id == 101]
+    assert [(one["model-round"], one["base"], one["assigns"]) for one in told] == [(0, -1, True), (3, 0, True)]
+    sent = {row["round"]: row["downlink_bytes"] for row in strategy.loop.ledger.rows() if row["device"] == 1}
+    assert 0 < sent[4] < sent[1]
+    assert (sent[2], sent[3]) == (0, 0)
 
 
 def ordinary_app(data, seen):

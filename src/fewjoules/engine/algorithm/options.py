@@ -32,7 +32,8 @@ class TrainingOptions:
 
     ``sparsity`` has one entry per client; a ``batch_size`` of None means all local data at every step; ``failures``
     maps a round (from 1) to the clients whose upload is lost in it. ``inner``, ``momentum`` and ``momentum_state`` may
-    be left out: a momentum above 0 then selects inner momentum, reset to zero at the start of every round.
+    be left out: a momentum above 0 then selects inner momentum, reset to zero at the start of every round. Without
+    ``downlink``, receiving is charged where the fleet states what it costs (``Accounts.charges_downlink``).
     """
 
     local_steps: int = option(Whole(1, MAX_LOCAL_STEPS))
@@ -67,7 +68,9 @@ class TrainingOptions:
     participation: float = option(Number(0.0, 1.0, above=True), 1.0)
     failure_probability: float = option(Number(0.0, 1.0), 0.0)
     failures: Mapping[int, Set[int]] = option(LostUploads(MAX_ROUNDS), factory=dict)
-    downlink: str = option(Choice(("free", "charged")), "free")
+    downlink: str | None = option(Choice(("free", "charged")), optional=True)
+    downlink_sparsity: float = option(Number(1.0, MAX_SPARSITY), 1.0)
+    downlink_values: str = option(Choice(tuple(KINDS)), "float32")
     channel: str = option(Choice(("average", "drawn")), "average")
     coherence_blocks: int = option(Whole(2, 1_000_000), 10)
     seed: int = option(Whole(0, 2**63 - 1), 0)
@@ -129,6 +132,11 @@ class TrainingOptions:
     def clients(self) -> int:
         """Number of clients."""
         return int(np.size(self.sparsity))
+
+    @property
+    def compresses_downlink(self) -> bool:
+        """Whether the server sends less than the exact change of the weights and keeps the rest."""
+        return self.downlink_sparsity > 1.0 or self.downlink_values != "float32"
 
     @property
     def evaluation_rounds(self) -> int:

@@ -135,9 +135,11 @@ _ALL = (
             "sparsity": 400.0,
             "error_feedback": True,
             "outer": "none",
+            "downlink_sparsity": 400.0,
+            "downlink_values": "ternary",
         },
-        "Each client sends the signs of its largest 0.25 % and their mean magnitude after every step; the paper also "
-        "compresses the downlink.",
+        "Each client sends the signs of its largest 0.25 % and their mean magnitude after every step, and so does the "
+        "server with what it has yet to send.",
     ),
     Preset(
         "qsparse",

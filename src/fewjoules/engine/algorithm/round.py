@@ -136,11 +136,24 @@ class Uploads:
 
 
 @dataclass(frozen=True, slots=True)
+class Received:
+    """What each participant was sent of the model: bytes of weights and buffers, and entries of the weights."""
+
+    payload_bytes: IntArray
+    entries: IntArray
+
+    @classmethod
+    def nothing(cls, participants: int) -> "Received":
+        """Return zeros for so many participants."""
+        return cls(np.zeros(participants, dtype=np.int64), np.zeros(participants, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class RoundResult:
     """Result of a round: which uploads were ``delivered``, their mean, and the mean of their buffers.
 
     ``uploads()`` may wait until payload sizes are known. Where devices are remote, ``reached`` marks the participants
-    that are known to have the model from before the round, and ``downlink_bytes`` are those really sent to each.
+    that are known to have the model from before the round, and ``received`` is what was really sent to each.
     """
 
     mean_update: torch.Tensor
@@ -148,7 +161,7 @@ class RoundResult:
     delivered: Flags
     uploads: Callable[[], Uploads]
     reached: Flags | None = None
-    downlink_bytes: IntArray | None = None
+    received: Received | None = None
 
 
 def plan_round(options: TrainingOptions, kept: IntArray, sizes: IntArray, accepted: IntArray, number: int) -> RoundPlan:

@@ -1,7 +1,7 @@
 """The server's side of a round: lines 20 and 21 of Algorithm 1, and the outer optimiser between them.
 
     line 20   g = sum_m p_m g_m, p_m = 1/M                  ``mean_update``
-    line 21   w <- w - g                                    ``server_step``
+    line 21   w <- w - g                                    ``server_step``; ``downlink`` where less is sent than g
 
 An outer optimiser replaces the step g by another one (beta is ``outer_momentum``):
 
@@ -20,6 +20,7 @@ import torch
 from fewjoules.arrays import Flags, FloatArray, Floats
 from fewjoules.codec.aggregate import mean_of_updates
 from fewjoules.codec.update import SparseUpdate
+from fewjoules.engine.algorithm.downlink import broadcast_of
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import RoundPlan, RoundResult
 from fewjoules.engine.algorithm.state import ServerState
@@ -50,26 +51,30 @@ def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> Ser
     step, outer = OUTER[plan.options.outer](result.mean_update, state.outer, plan.options)
     if plan.options.outer_rate != 1.0:
         step = plan.options.outer_rate * step
+    broadcast = broadcast_of(step, state.residual, plan.options, plan.number)
+    weights = state.weights - broadcast.sent
     accepted, synced = state.accepted.copy(), state.synced.copy()
     accepted[plan.participants[result.delivered]] = plan.number
     synced[plan.participants if result.reached is None else plan.participants[result.reached]] = plan.number
     return replace(
         state,
         round=plan.number,
-        weights=state.weights - step,
+        weights=weights,
         buffers=result.buffers,
         accepted=accepted,
         synced=synced,
-        broadcast=step,
+        broadcast=broadcast.chosen,
+        residual=broadcast.residual,
+        changed=_last_changes(state, weights, plan.number),
         outer=outer,
     )
 
 
-def broadcast_update(state: ServerState) -> SparseUpdate:
-    """Return the last change of the weights, which brings a client from the model before it to the present one."""
-    change = state.broadcast.cpu().numpy()
-    positions = np.flatnonzero(change)
-    return SparseUpdate.trusted(change.size, positions, change[positions])
+def _last_changes(state: ServerState, weights: torch.Tensor, number: int) -> torch.Tensor:
+    """Return the last round in which each weight changed, if that is noted; bits are compared, since -0.0 == 0.0."""
+    if not state.changed.numel():
+        return state.changed
+    return state.changed.masked_fill(weights.view(torch.int32) != state.weights.view(torch.int32), number)
 
 
 def _no_moments(update: torch.Tensor, moments: Moments, _options: TrainingOptions) -> tuple[torch.Tensor, Moments]:

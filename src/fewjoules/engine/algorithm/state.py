@@ -5,18 +5,21 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from fewjoules.arrays import Flags, Floats, IntArray
+from fewjoules.arrays import Floats, IntArray
 from fewjoules.codec.update import SparseUpdate
 
 NEVER = 0  # stands for "no round yet": rounds count from 1
+NO_MODEL = -1  # in place of the round of a model
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """The global model after ``round`` rounds, and the server's record of each client.
 
-    ``weights`` (parameters,), ``buffers`` and ``broadcast``, the last change of the weights, are float32 on the
-    training device; ``outer`` holds the moments of the outer optimiser by name. ``accepted`` (clients,) is the last
+    ``weights`` (parameters,), ``buffers`` and ``broadcast``, the last change of the weights before its values were
+    rounded, are float32 on the training device; ``outer`` holds the moments of the outer optimiser by name.
+    ``residual`` is what the server has not sent yet, empty if it sends everything. ``changed`` (parameters,) is the
+    last round in which each weight changed, int32, empty if nobody needs to know. ``accepted`` (clients,) is the last
     round whose upload the server accepted from each client. ``synced`` (clients,) is the last round in which each
     client took part: it has the global model from before that round.
     """
@@ -27,17 +30,36 @@ class ServerState:
     accepted: IntArray
     synced: IntArray
     broadcast: torch.Tensor
+    residual: torch.Tensor
+    changed: torch.Tensor
     outer: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @classmethod
-    def initial(cls, weights: torch.Tensor, buffers: torch.Tensor, clients: int) -> "ServerState":
+    def initial(
+        cls,
+        weights: torch.Tensor,
+        buffers: torch.Tensor,
+        clients: int,
+        *,
+        keeps_residual: bool = False,
+        notes_changes: bool = False,
+    ) -> "ServerState":
         """Return the state before the first round."""
-        nobody = np.full(clients, NEVER, dtype=np.int64)
-        return cls(NEVER, weights, buffers, nobody, nobody.copy(), torch.zeros(0, device=weights.device))
+        size, device = weights.numel(), weights.device
+        return cls(
+            round=NEVER,
+            weights=weights,
+            buffers=buffers,
+            accepted=np.full(clients, NEVER, dtype=np.int64),
+            synced=np.full(clients, NEVER, dtype=np.int64),
+            broadcast=torch.zeros(0, device=device),
+            residual=torch.zeros(size if keeps_residual else 0, device=device),
+            changed=torch.zeros(size if notes_changes else 0, dtype=torch.int32, device=device),
+        )
 
-    def holds_last(self, clients: IntArray) -> Flags:
-        """Whether each of these clients has the model from before the last change."""
-        return (self.synced[clients] == self.round) & (self.round > NEVER)
+    def held_rounds(self, clients: IntArray) -> IntArray:
+        """Return how many rounds the model that each of these clients has was trained for; NO_MODEL if it has none."""
+        return self.synced[clients] - 1
 
 
 @dataclass(frozen=True, slots=True)

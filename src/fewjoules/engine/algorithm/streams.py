@@ -12,6 +12,7 @@ PURPOSES = (
     "compressor",
     "model",
     "estimates",
+    "downlink",
 )
 
 

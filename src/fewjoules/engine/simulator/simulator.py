@@ -61,7 +61,13 @@ class Simulator(Coordinator):
         self._local = self._new_backend(model, loss, compiled, graphs)
         flat = ClientModel(model, loss, device)
         parts = ModelParts.of(model, flat.parameters, flat.buffers)
-        state = ServerState.initial(flat.initial_weights, flat.initial_buffers, options.clients)
+        state = ServerState.initial(
+            flat.initial_weights,
+            flat.initial_buffers,
+            options.clients,
+            keeps_residual=options.compresses_downlink,
+            notes_changes=accounts.charges_downlink,
+        )
         super().__init__(options, federation.sizes, accounts, self._local, state, parts)
 
     def evaluator(self, model: nn.Module, loss: Loss, test: Samples) -> Evaluator:

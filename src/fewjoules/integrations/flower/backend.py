@@ -11,12 +11,12 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fewjoules.arrays import Flags, Floats
-from fewjoules.codec.frame import encode
 from fewjoules.codec.update import SparseUpdate
-from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult, Uploads
+from fewjoules.engine.algorithm.downlink import Downlink, ModelMessage
+from fewjoules.engine.algorithm.round import ClientOrder, Received, RoundPlan, RoundResult, Uploads
 from fewjoules.engine.algorithm.saved import SavedTensor
-from fewjoules.engine.algorithm.server import broadcast_update, mean_buffers, mean_update
-from fewjoules.engine.algorithm.state import ClientState, ServerState
+from fewjoules.engine.algorithm.server import mean_buffers, mean_update
+from fewjoules.engine.algorithm.state import NO_MODEL, ClientState, ServerState
 from fewjoules.errors import FewJoulesError, InvalidInputError, require_integer, require_number
 from fewjoules.integrations.flower.arrays import Layout
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
@@ -86,16 +86,16 @@ class FlowerBackend:
 
     def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
         """Run one round; it ends by ``rules``."""
-        downlink = _Downlink(state, self.layout)
-        sent_bytes = np.zeros(plan.participants.size, dtype=np.int64)
+        downlink = _Requests(state, plan, self.layout)
+        received = Received.nothing(plan.participants.size)
         accepted: dict[int, _Accepted] = {}
         for attempt in range(1, self.rules.attempts + 1):
             open_rows = [row for row in range(plan.participants.size) if row not in accepted]
             self._wait_for_nodes(plan, open_rows, self.rules.min_replies - len(accepted))
-            accepted |= self._ask(state, plan, open_rows, downlink, sent_bytes, meanwhile)
+            accepted |= self._ask(state, plan, open_rows, downlink, received, meanwhile)
             meanwhile = _nothing
             if len(accepted) >= min(self.rules.min_replies, plan.participants.size):
-                return self._result(state, plan, accepted, sent_bytes)
+                return self._result(state, plan, accepted, received)
             _log.warning(
                 "round %s: %s of %s uploads were accepted and %s are needed; attempt %s of %s",
                 plan.number,
@@ -139,29 +139,29 @@ class FlowerBackend:
         state: ServerState,
         plan: RoundPlan,
         rows: list[int],
-        downlink: "_Downlink",
-        sent_bytes: Any,
+        downlink: "_Requests",
+        received: Received,
         meanwhile: Callable[[], None],
     ) -> dict[int, _Accepted]:
         """Send orders to the participants in ``rows`` that are online, and return the uploads that were accepted."""
-        whole = {row: not state.holds_last(plan.participants[row : row + 1])[0] for row in rows}
+        held = dict(zip(rows, state.held_rounds(plan.participants[rows]).tolist(), strict=True))
         end = self._clock.now() + self.rules.deadline_seconds
         accepted: dict[int, _Accepted] = {}
         for _ in range(2):  # a node that has lost its model gets it whole the second time
             asked = [row for row in rows if self._node(plan, row) is not None]
-            messages = [self._message(plan, row, downlink, whole[row]) for row in asked]
+            messages = [self._message(plan, row, downlink, held[row]) for row in asked]
             for row in asked:
-                sent_bytes[row] += downlink.payload_bytes(whole[row])
+                downlink.add_to(received, row, held[row])
             left = end - self._clock.now()
             replies = send(self.grid, messages, left, meanwhile=meanwhile, clock=self._clock)
             meanwhile = _nothing
             rows = []
             for place, reply in replies.items():
                 row = asked[place]
-                if self._take(state, plan, row, reply, accepted, has_model=whole[row]):
+                if self._take(state, plan, row, reply, accepted, has_model=held[row] == NO_MODEL):
                     continue
                 rows.append(row)
-                whole[row] = True
+                held[row] = NO_MODEL
             if not rows:
                 break
         return accepted
@@ -192,10 +192,10 @@ class FlowerBackend:
             _log.warning("round %s: the reply of client %s is refused: %s", plan.number, client, error)
         return True
 
-    def _message(self, plan: RoundPlan, row: int, downlink: "_Downlink", whole: bool) -> Message:
+    def _message(self, plan: RoundPlan, row: int, downlink: "_Requests", held: int) -> Message:
         node = self._node(plan, row)
         assert node is not None
-        request, model = downlink.request(self.run_id, plan.order(row), whole, self.config)
+        request, model = downlink.request(self.run_id, plan.order(row), held, self.config)
         content = request_record(request, model)
         return Message(content, dst_node_id=node, message_type=MessageType.TRAIN, group_id=str(plan.number))
 
@@ -206,7 +206,7 @@ class FlowerBackend:
         return self.roster.node_of(self._client(plan, row))
 
     def _result(
-        self, state: ServerState, plan: RoundPlan, accepted: dict[int, _Accepted], sent_bytes: Any
+        self, state: ServerState, plan: RoundPlan, accepted: dict[int, _Accepted], received: Received
     ) -> RoundResult:
         everyone = plan.participants.size
         delivered: Flags = np.array([row in accepted for row in range(everyone)])
@@ -223,53 +223,46 @@ class FlowerBackend:
             delivered=delivered,
             uploads=lambda: uploads,
             reached=delivered,
-            downlink_bytes=sent_bytes,
+            received=received,
         )
 
 
-class _Downlink:
-    """The model after a round in the two forms in which nodes may need it, each written once."""
+class _Requests:
+    """The requests of a round; nodes that hold the same model share one record of what they lack, written once."""
 
-    def __init__(self, state: ServerState, layout: Layout) -> None:
-        self._state, self._layout = state, layout
+    def __init__(self, state: ServerState, plan: RoundPlan, layout: Layout) -> None:
+        self._round, self._layout = state.round, layout
+        self._downlink = Downlink(state, plan.options)
         self._buffers = dense_payload(state.buffers.numpy())
-        self._weights: dict[bool, bytes] = {}
-        self._records: dict[bool, PayloadRecord] = {}
+        self._records: dict[int, PayloadRecord] = {}
 
-    def payload_bytes(self, whole: bool) -> int:
-        """Bytes of the payloads that a node receives."""
-        return len(self._payload(self._form(whole))) + len(self._buffers)
+    def add_to(self, received: Received, row: int, held: int) -> None:
+        """Add the message for a node that holds the model after ``held`` rounds to what it was sent."""
+        message = self._downlink.message(held)
+        received.payload_bytes[row] += len(message.payload) + len(self._buffers)
+        received.entries[row] += message.update.count
 
-    def request(
-        self, run: str, order: ClientOrder, whole: bool, config: dict[str, Any]
-    ) -> tuple[Request, PayloadRecord]:
+    def request(self, run: str, order: ClientOrder, held: int, config: dict[str, Any]) -> tuple[Request, PayloadRecord]:
         """Return the request for a node and its record of the model."""
-        whole = self._form(whole)
-        weights = self._payload(whole)
-        if whole not in self._records:
-            self._records[whole] = model_record(weights, self._buffers)
+        message = self._downlink.message(held)
+        whole = message.base == NO_MODEL
         request = Request(
             run=run,
             order=order.to_dict(),
-            model_round=self._state.round,
-            base=WHOLE if whole else self._state.round - 1,
-            weights=weights,
+            model_round=self._round,
+            base=WHOLE if whole else message.base,
+            assigns=message.assigns,
+            weights=message.payload,
             buffers=self._buffers,
             layout=self._layout if whole else None,
             config=config,
         )
-        return request, self._records[whole]
+        return request, self._record(message)
 
-    def _form(self, whole: bool) -> bool:
-        """Whether to send the whole model: if it is needed, or its last change is unknown or no smaller."""
-        changed = self._state.broadcast.numel() > 0
-        return whole or not changed or len(self._payload(True)) <= len(self._payload(False))
-
-    def _payload(self, whole: bool) -> bytes:
-        if whole not in self._weights:
-            state = self._state
-            self._weights[whole] = dense_payload(state.weights.numpy()) if whole else encode(broadcast_update(state))
-        return self._weights[whole]
+    def _record(self, message: ModelMessage) -> PayloadRecord:
+        if message.base not in self._records:
+            self._records[message.base] = model_record(message.payload, self._buffers)
+        return self._records[message.base]
 
 
 def _uploads(plan: RoundPlan, accepted: dict[int, _Accepted]) -> Uploads:

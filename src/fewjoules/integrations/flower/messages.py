@@ -19,8 +19,9 @@ Message = TypeVar("Message", bound="Request | Reply")
 class Request:
     """The order of a round for one node, and the model after ``model_round`` rounds, which it starts from.
 
-    ``weights`` is a payload of the codec: the change from the model after ``base`` rounds, or all of the model where
-    ``base`` is WHOLE; ``layout`` then names its arrays. ``config`` holds what a user's own training function is told.
+    ``weights`` is a payload of the codec for a node that has the model after ``base`` rounds: the change since then,
+    or, if the message ``assigns``, the present values of all weights that changed. Where ``base`` is WHOLE, it has all
+    weights, and ``layout`` names their arrays. ``config`` holds what a user's own training function is told.
     """
 
     run: str
@@ -30,6 +31,7 @@ class Request:
     weights: bytes
     buffers: bytes
     layout: list[dict[str, Any]] | None = None
+    assigns: bool = False
     config: dict[str, Any] = field(default_factory=dict)
 
     @property

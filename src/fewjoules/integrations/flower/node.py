@@ -12,12 +12,12 @@ from fewjoules.arrays import Floats
 from fewjoules.codec.frame import decode, encode
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.client import LocalSteps, client_round, new_client
+from fewjoules.engine.algorithm.downlink import MAX_PARAMETERS, taken_up
 from fewjoules.engine.algorithm.round import ClientOrder
 from fewjoules.errors import InvalidInputError
 from fewjoules.integrations.flower.memory import Held, NodeMemory
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
 
-MAX_PARAMETERS = 2**31 - 1
 Trainer = Callable[[Held, Request], LocalSteps]
 
 
@@ -62,19 +62,27 @@ def _answer(request: Request, memory: NodeMemory, trainer: Trainer) -> Reply:
 
 
 def _taken_up(request: Request, held: Held | None) -> Held | None:
-    """Return what the node holds with the request's model; None if the change does not fit the model that it has."""
+    """Return what the node holds with the request's model; None if the message does not fit the model that it has."""
     if request.base == WHOLE:
         state = None if held is None else held.state
-        weights = dense_of(request.weights)
+        weights = taken_up(None, request.weights, assigns=True)
         return Held(request.model_round, weights, dense_of(request.buffers), request.layout or [], state)
-    if held is None or held.model_round not in (request.base, request.model_round):
+    if held is None or not _fits(request, held.model_round):
         return None
     weights = held.weights
-    if held.model_round == request.base:
-        change = decode(request.weights, max_size=weights.size)
-        weights = weights.copy()
-        weights[change.positions] -= change.values
+    if held.model_round != request.model_round:
+        weights = taken_up(weights, request.weights, assigns=request.assigns)
     return replace(held, model_round=request.model_round, weights=weights, buffers=dense_of(request.buffers))
+
+
+def _fits(request: Request, model_round: int) -> bool:
+    """Whether a message brings the model after ``model_round`` rounds up to date.
+
+    Values that changed since an older model include all that changed since this one; a change fits one model alone.
+    """
+    if request.assigns:
+        return request.base <= model_round <= request.model_round
+    return model_round in (request.base, request.model_round)
 
 
 def dense_payload(vector: Floats) -> bytes:

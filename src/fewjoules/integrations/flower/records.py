@@ -57,7 +57,8 @@ def asked_for(message: Message) -> str | None:
 
 def request_record(request: Request, model: PayloadRecord) -> RecordDict:
     """Return a request as the content of a message."""
-    told: dict[str, Any] = {"ask": ROUND, "run": request.run, "model-round": request.model_round, "base": request.base}
+    told: dict[str, Any] = {"ask": ROUND, "run": request.run, "model-round": request.model_round}
+    told |= {"base": request.base, "assigns": request.assigns}
     texts = {"order": request.order, "layout": request.layout, "config": request.config}
     return RecordDict(
         {OURS: ConfigRecord(told | {name: json.dumps(value) for name, value in texts.items()}), MODEL: model}
@@ -72,6 +73,7 @@ def request_of(message: Message) -> Request:
         order=json.loads(str(told["order"])),
         model_round=_whole(told["model-round"]),
         base=_whole(told["base"]),
+        assigns=told["assigns"] is True,
         weights=payload_of(model, "weights"),
         buffers=payload_of(model, "buffers"),
         layout=json.loads(str(told["layout"])),

@@ -255,7 +255,13 @@ def _coordinator(
 ) -> Coordinator:
     unknown = options.batch_size or 1  # a client that does not tell its samples is taken to have a batch of them
     sizes: IntArray = np.array([client.samples or unknown for client in deployment.clients], dtype=np.int64)
-    state = ServerState.initial(_tensor(model.weights), _tensor(model.buffers), options.clients)
+    state = ServerState.initial(
+        _tensor(model.weights),
+        _tensor(model.buffers),
+        options.clients,
+        keeps_residual=options.compresses_downlink,
+        notes_changes=backend.sends_changes,
+    )
     return Coordinator(options, sizes, Accounts(fleet, options, model.weights.size), backend, state, _parts(model))
 
 
