@@ -1,7 +1,11 @@
 """The GPU model, and its fit to noisy synthetic measurements of a known device."""
 
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.physics.gpu import GPU_COLUMNS, GpuModel, fit_gpu, read_gpu_measurements
@@ -106,3 +110,44 @@ def test_measurements_are_read_from_csv_by_column_name(tmp_path):
     assert {name: values.tolist() for name, values in columns.items()} == dict(
         zip(GPU_COLUMNS, ([0.9], [2e9], [1e9], [5.0], [0.1]), strict=True)
     )
+
+
+@settings(max_examples=200)
+@given(
+    st.floats(1.0, 50.0),
+    st.floats(1e-11, 1e-8),
+    st.floats(0.0, 0.01),
+    st.floats(1e6, 1e8),
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 1e-9),
+)
+def test_the_best_clock_in_closed_form_is_the_one_that_a_search_finds(watts, beta, static, cycles, base, slope):
+    model = GpuModel(
+        static_watts=watts,
+        memory_watts_per_hertz=1e-9,
+        core_watts_per_volt2_hertz=beta,
+        static_seconds=static,
+        memory_cycles=1e6,
+        core_cycles=cycles,
+    )
+    clocks = {"memory_hertz": 1e9}
+
+    def joules(hertz):
+        return model.step_joules(core_volts=base + slope * hertz, core_hertz=hertz, **clocks)
+
+    best = model.best_core_hertz(volts_at_zero=base, volts_per_hertz=slope, low=1e8, high=3e9, **clocks)
+    grid = np.geomspace(1e8, 3e9, 2001)
+    assert joules(best) <= min(map(joules, grid)) * (1 + 1e-9)
+
+
+def test_at_a_fixed_voltage_the_best_clock_is_a_square_root():
+    model = GpuModel(
+        static_watts=5.0,
+        memory_watts_per_hertz=0.0,
+        core_watts_per_volt2_hertz=1e-8,
+        static_seconds=0.01,
+        memory_cycles=0.0,
+        core_cycles=1e7,
+    )
+    best = model.best_core_hertz(volts_at_zero=0.9, volts_per_hertz=0.0, memory_hertz=1e9, low=1e6, high=1e10)
+    assert best == pytest.approx(math.sqrt(5.0 * 1e7 / (0.01 * 1e-8 * 0.9**2)), rel=1e-9)

@@ -6,6 +6,7 @@
 from dataclasses import dataclass, fields
 
 import numpy as np
+from scipy.optimize import brentq
 
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError, require_number
@@ -43,6 +44,32 @@ class GpuModel:
         """Joules of one local step, power times time, [LI21] eq. (18)."""
         power = self.power_watts(core_volts=core_volts, core_hertz=core_hertz, memory_hertz=memory_hertz)
         return power * self.step_seconds(core_hertz=core_hertz, memory_hertz=memory_hertz)
+
+    def best_core_hertz(
+        self, *, volts_at_zero: float, volts_per_hertz: float, memory_hertz: float, low: float, high: float
+    ) -> float:
+        """Return the core clock in [low, high] with the least joules of a step, if v = v0 + v1 f.
+
+        v0 is ``volts_at_zero``, v1 ``volts_per_hertz``. With A = P0 + alpha f_mem and C = T0 + a / f_mem, setting the
+        derivative of (18) to zero gives
+
+            3 C beta v1^2 f^4 + (4 C beta v0 v1 + 2 b beta v1^2) f^3 + (C beta v0^2 + 2 b beta v0 v1) f^2 = A b,
+
+        whose left side rises from 0: it has one root, and the joules fall before it and rise behind it. With v1 = 0
+        the root is sqrt(A b / (C beta v0^2)).
+        """
+        watts = self.static_watts + self.memory_watts_per_hertz * memory_hertz
+        seconds = self.static_seconds + self.memory_cycles / memory_hertz
+        beta, b, v0, v1 = self.core_watts_per_volt2_hertz, self.core_cycles, volts_at_zero, volts_per_hertz
+        quartic, cubic = 3.0 * seconds * beta * v1**2, 4.0 * seconds * beta * v0 * v1 + 2.0 * b * beta * v1**2
+        square = seconds * beta * v0**2 + 2.0 * b * beta * v0 * v1
+
+        def excess(f: float) -> float:
+            return f * f * (square + f * (cubic + f * quartic)) - watts * b
+
+        if excess(low) >= 0.0:
+            return low
+        return high if excess(high) <= 0.0 else float(brentq(excess, low, high, xtol=1e-12 * low))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

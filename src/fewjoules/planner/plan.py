@@ -13,6 +13,7 @@ import numpy as np
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number, shown
 from fewjoules.files import read_text, whole_file
+from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.points import MAX_POINTS
 from fewjoules.planner.choosing_points import at_points
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_SPARSITY, ControlProblem
@@ -124,6 +125,20 @@ class Plan:
             raise InvalidInputError(
                 f"the plan was made for a model of {self.parameters:,} parameters, got a model of {parameters:,}"
             )
+
+    def downlink_option(self) -> dict[str, float]:
+        """Return the server's sparsity as an option of a training; nothing where the downlink is not planned."""
+        return {} if self.downlink_sparsity is None else {"downlink_sparsity": self.downlink_sparsity}
+
+    def fleet_at_points(self, fleet: Fleet) -> Fleet:
+        """Return the fleet with each device at the operating point that the plan chose."""
+        chosen, points = self.operating_points, fleet.operating_points
+        if chosen is None:
+            return fleet
+        there = points is not None and chosen.size == len(fleet) and int(chosen.max()) < points.count
+        if not there or points is None or not np.isfinite(points.at(chosen)["joules_per_step"]).all():
+            raise InvalidInputError("the operating_points of the plan must be those of the fleet, got others")
+        return fleet.at_points(chosen)
 
     def rounds_to_train(self, times: int = 1) -> int:
         """Return ``times`` as many rounds as planned, rounded up, at least 1."""

@@ -5,7 +5,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,7 @@ def run_in_folder(
 ) -> dict[str, Any]:
     """Train a plan from the start or from a checkpoint, write the results and return the content of run.json."""
     began = time.monotonic()
+    task = replace(task, fleet=plan.fleet_at_points(task.scenario.fleet))
 
     def opened(simulator: Simulator) -> TrainingLoop:
         identity = identity_of(task, simulator.options) | {"execution": simulator.execution.name}

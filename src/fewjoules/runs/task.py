@@ -127,7 +127,7 @@ def planned_options(scenario: Scenario, plan: Plan, parameters: int) -> Training
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,
         rounds=training.rounds or plan.rounds_to_train(spare),
-        **training.options(scenario.files),
+        **plan.downlink_option() | training.options(scenario.files),
     )
     if COMPRESSORS[options.compressor].dense and float(np.max(plan.sparsity)) > 1.0:
         warnings.warn(
@@ -141,7 +141,7 @@ def planned_options(scenario: Scenario, plan: Plan, parameters: int) -> Training
 
 def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
     """Return the facts that a checkpoint must share with the run that resumes it."""
-    fleet = task.scenario.fleet
+    fleet = task.fleet or task.scenario.fleet
     return {
         "fewjoules version": __version__,
         "torch version": torch.__version__,

@@ -101,7 +101,7 @@ def train(
         batch_size=batch_size,
         batch_growth=batch_growth,
         seed=seed,
-        **options,
+        **({} if plan is None else plan.downlink_option()) | options,
     )
     if loss is None and samples.targets.is_floating_point():
         raise InvalidInputError(
@@ -114,7 +114,7 @@ def train(
         federation=Federation(samples, parts),
         test=None if test is None else _tensors(test, where, "test"),
         loss=loss or cross_entropy,
-        fleet=fleet,
+        fleet=fleet if plan is None or fleet is None else plan.fleet_at_points(fleet),
     )
     meters = open_all(gpu_uuid(where)) if meter else ()
     with contextlib.closing(MeterLog(meters)) as log, stop_on_signal(_say_stopping, CTRL_C) as should_stop:

@@ -7,7 +7,7 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.files import read_text
 from fewjoules.profiles import Profile, keys_of, shipped_profile
 from fewjoules.scenario.folder import ScenarioFolder
-from fewjoules.scenario.schema.devices import TAIL
+from fewjoules.scenario.schema.radios import TAIL
 from fewjoules.scenario.schema.sentences import require_fitting
 from fewjoules.scenario.schema.tables import DevicesTable
 
@@ -15,6 +15,7 @@ MAX_PROFILE_BYTES = 2**20
 NOT_IN_PROFILES = ("name", "count", "profile", "provenance")
 COMPUTE_FORMS = {
     "gpu": ("gpu",),
+    "points": ("point",),
     "operations": ("joules_per_flop", "seconds_per_flop"),
     "steps": ("joules_per_step", "seconds_per_step", "joules_per_sample", "seconds_per_sample"),
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,12 +12,16 @@ from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import parse_toml, read_text
 from fewjoules.physics.fleet import COSTS, MAX_DEVICES, Fleet
+from fewjoules.physics.points import OperatingPoints
+from fewjoules.planner.downlink import USUAL_WEIGHT, Downlink
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.provenance import KINDS, MARKS
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.network import flops_per_sample, sizes
 from fewjoules.scenario.profiles import with_profiles
-from fewjoules.scenario.schema.devices import DeviceTable, RadioTable
+from fewjoules.scenario.schema.devices import DeviceTable
+from fewjoules.scenario.schema.processors import StepCosts
+from fewjoules.scenario.schema.radios import Costs, RadioTable
 from fewjoules.scenario.schema.sentences import validate
 from fewjoules.scenario.schema.tables import DevicesTable, ScenarioTables
 from fewjoules.scenario.schema.training import TrainingTable
@@ -65,6 +69,8 @@ class Scenario:
     sparsity: tuple[float, float]
     local_steps: tuple[int, ...] | range
     round_seconds: float | None
+    downlink_sparsity: tuple[float, float] | None
+    downlink_weight: float | None
     training: TrainingTable | None
     allow_outside: bool = False
 
@@ -93,16 +99,39 @@ class Scenario:
         """Return the control problem of the scenario; messages include the model's statistics."""
         try:
             return ControlProblem(
-                fleet=self.fleet.with_message_bits(STATISTIC_BITS * self.statistics) if self.statistics else self.fleet,
+                fleet=self._planned_fleet(),
                 rounds=self.rounds,
                 parameters=self.parameters,
                 value_bits=self.value_bits,
                 sparsity=self.sparsity,
                 local_steps=self.local_steps,
                 round_seconds=self.round_seconds,
+                downlink=self._downlink(),
             )
         except InvalidInputError as error:
             raise InvalidInputError(f"{self.name}: {error}") from error
+
+    def _planned_fleet(self) -> Fleet:
+        """Return the fleet with the model's statistics in every message and the samples of a batch in every step."""
+        fleet = self.fleet.with_message_bits(STATISTIC_BITS * self.statistics) if self.statistics else self.fleet
+        points = fleet.operating_points
+        by_sample = fleet.joules_per_sample is not None or fleet.seconds_per_sample is not None
+        if not by_sample and (points is None or not np.any(points.joules_per_sample + points.seconds_per_sample)):
+            return fleet
+        batch = None if self.training is None else self.training.batch_size
+        if not isinstance(batch, int):
+            raise InvalidInputError(
+                "joules_per_sample and seconds_per_sample need training.batch_size, a number, so that a plan knows how "
+                f"many samples a step takes, got {'no [training]' if self.training is None else batch!r}"
+            )
+        return fleet.with_batch(batch)
+
+    def _downlink(self) -> Downlink | Literal["free"]:
+        """Return the server's choice, where receiving costs something and is charged."""
+        if not self.fleet.has_downlink or (self.training is not None and self.training.downlink == "free"):
+            return "free"
+        weight = USUAL_WEIGHT if self.downlink_weight is None else self.downlink_weight
+        return Downlink(sparsity=self.downlink_sparsity or self.sparsity, weight=weight, value_bits=self.value_bits)
 
     @classmethod
     def from_text(cls, text: str, name: str, folder: Path, *, allow_outside: bool = False) -> "Scenario":
@@ -140,6 +169,8 @@ class Scenario:
             sparsity=(limits.sparsity.min, limits.sparsity.max),
             local_steps=limits.choices(),
             round_seconds=limits.round_seconds,
+            downlink_sparsity=limits.downlink_limits(),
+            downlink_weight=tables.rounds.downlink_weight,
             training=training,
             allow_outside=files.allow_outside,
         )
@@ -192,7 +223,30 @@ def _fleet(devices: list[DeviceTable], folder: ScenarioFolder, flops_per_sample:
     provenance = {
         kind: np.repeat(np.array([MARKS.index(one[kind]) for one in marks], np.uint8), counts) for kind in KINDS
     }
-    return Fleet(**columns, names=names, fading=fading, provenance=provenance)  # type: ignore[arg-type]
+    points = _operating_points(devices, costs)
+    return Fleet(
+        **columns,  # type: ignore[arg-type]
+        names=names,
+        fading=fading,
+        provenance=provenance,
+        operating_points=points,
+    )
+
+
+def _operating_points(devices: list[DeviceTable], costs: list[Costs]) -> OperatingPoints | None:
+    """Return the points of a fleet in which a device has several to choose from; the others then have one."""
+    every = [device.points() for device in devices]
+    most = max(map(len, every))
+    if most < 2:
+        return None
+    fields = StepCosts._fields
+    single = [StepCosts(*(cost[name] or 0.0 for name in fields)) for cost in costs]
+    tables = np.full((len(fields), most, len(devices)), np.inf)
+    for number, points in enumerate(every):
+        for place, point in enumerate(points or [single[number]]):
+            tables[:, place, number] = point
+    counts = [device.count for device in devices]
+    return OperatingPoints.of(*np.repeat(tables, counts, axis=2))
 
 
 def device_costs(path: str | Path) -> dict[str, float]:

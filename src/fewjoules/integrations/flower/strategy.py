@@ -183,7 +183,8 @@ class FewJoulesStrategy(Strategy):
         if self.scenario is not None:
             scenario = with_reports(self.scenario, deployment.clients)
             self.plan = planned(scenario, self.scheme)
-            options, fleet = planned_options(scenario, self.plan, model.weights.size), scenario.fleet
+            options = planned_options(scenario, self.plan, model.weights.size)
+            fleet = self.plan.fleet_at_points(scenario.fleet)
             _log_plan(self.plan, deployment.names)
         assert options is not None
         return options if num_rounds is None else replace(options, rounds=num_rounds), fleet

@@ -1,168 +1,27 @@
 """[[device]] of a scenario file and the tables below it: what a device spends, stated or modelled."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 
-from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError
-from fewjoules.measurements import read_columns, read_header
-from fewjoules.physics import channel
-from fewjoules.physics.fading import Fading
 from fewjoules.physics.fleet import COSTS, MAX_DEVICES
-from fewjoules.physics.gpu import GpuModel
-from fewjoules.physics.radio import Radio
+from fewjoules.physics.points import MAX_POINTS
 from fewjoules.provenance import KINDS
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.schema.base import Name, NonNegative, Positive, Table
+from fewjoules.scenario.schema.processors import GpuTable, PointTable, StepCosts
+from fewjoules.scenario.schema.radios import TAIL, Costs, RadioTable
 
-MAX_DECIBELS = 200.0
-SnrDecibels = Annotated[float, Field(ge=-MAX_DECIBELS, le=MAX_DECIBELS)]
 Mark = Literal["measured", "fitted", "profile", "assumed"]
-Costs = dict[str, float | None]
-TAIL = ("tail_watts", "tail_seconds", "promotion_joules")
 JOULES = {  # keys that give the joules of each kind
     "uplink": ("joules_per_bit", "message_joules", "radio"),
     "downlink": ("downlink_joules_per_bit", "downlink_message_joules"),
     "tail": TAIL,
-    "compute": ("joules_per_step", "joules_per_sample", "joules_per_flop", "gpu"),
+    "compute": ("joules_per_step", "joules_per_sample", "joules_per_flop", "gpu", "point"),
     "codec": ("codec_joules_per_parameter", "codec_joules_per_entry"),
 }
 NOTHING = ("message_joules", "message_seconds", "downlink_message_joules", "downlink_message_seconds", *TAIL)
-
-
-class RadioTable(Table):
-    """[device.radio]."""
-
-    power_watts: Positive
-    bandwidth_hertz: Positive
-    mean_snr_db: SnrDecibels | None = None
-    fading: Literal["none", "rayleigh", "rician", "nakagami", "trace"] = "rayleigh"
-    rician_k: NonNegative | None = None
-    nakagami_m: Annotated[float, Field(ge=0.5)] | None = None
-    trace: str | None = None
-    overhead_scale: Positive = 1.0
-    overhead_bits: NonNegative = 0.0
-    tail_watts: NonNegative | None = None
-    tail_seconds: NonNegative | None = None
-    promotion_joules: NonNegative | None = None
-    downlink_watts: NonNegative | None = None
-    downlink_bits_per_second: Positive | None = None
-
-    @property
-    def stated(self) -> tuple[str, ...]:
-        """Return the costs beside those of the uplink that the table gives."""
-        downlink = () if self.downlink_watts is None else ("downlink_joules_per_bit", "downlink_seconds_per_bit")
-        return tuple(name for name in TAIL if getattr(self, name) is not None) + downlink
-
-    def costs(self, folder: ScenarioFolder, rates: dict["RadioTable", float]) -> Costs:
-        """Return the costs of the radio at its average rate."""
-        radio = self.radio(folder, rates)
-        costs: Costs = {name: getattr(self, name) for name in TAIL if getattr(self, name) is not None}
-        costs |= {
-            "joules_per_bit": radio.joules_per_bit,
-            "message_joules": radio.message_joules,
-            "seconds_per_bit": radio.seconds_per_bit,
-            "message_seconds": radio.message_seconds,
-        }
-        watts, rate = self.downlink_watts, self.downlink_bits_per_second
-        if (watts is None) != (rate is None):
-            missing, given = ("downlink_watts", rate) if watts is None else ("downlink_bits_per_second", watts)
-            raise InvalidInputError(
-                f"radio.{missing} is missing: downlink_watts and downlink_bits_per_second go together, got {given!r}"
-            )
-        if watts is not None and rate is not None:
-            costs |= {"downlink_joules_per_bit": watts / rate, "downlink_seconds_per_bit": 1.0 / rate}
-        return costs
-
-    def radio(self, folder: ScenarioFolder, rates: dict["RadioTable", float]) -> Radio:
-        """Return the radio at its average rate; ``rates`` caches the rates of equal radios."""
-        if self not in rates:
-            rates[self] = self.bandwidth_hertz * self._efficiency(folder)
-        if not rates[self] > 0.0:
-            raise InvalidInputError(f"radio: the average rate must be above 0 bits per second, got {rates[self]!r}")
-        return Radio(
-            power_watts=self.power_watts,
-            rate_bits_per_second=rates[self],
-            overhead_scale=self.overhead_scale,
-            overhead_bits=self.overhead_bits,
-        )
-
-    def fading_law(self, folder: ScenarioFolder, rates: dict["RadioTable", float]) -> Fading:
-        """Return the law of the channel, for runs that draw it."""
-        efficiency = rates[self] / self.bandwidth_hertz
-        if self.fading != "trace":
-            parameter = self.rician_k or self.nakagami_m or 0.0
-            return Fading(self.fading, channel.snr_from_decibels(self._mean_snr_db()), efficiency, parameter)
-        mean_snr, gains = self._trace(folder.file("radio.trace", str(self.trace)))
-        return Fading("trace", mean_snr, efficiency, gains=gains)
-
-    def _efficiency(self, folder: ScenarioFolder) -> float:
-        for key, fading in (("rician_k", "rician"), ("nakagami_m", "nakagami"), ("trace", "trace")):
-            given = getattr(self, key)
-            if (given is not None) != (self.fading == fading):
-                wanted = "is missing" if given is None else "is unused"
-                raise InvalidInputError(
-                    f"radio.{key} {wanted}: {key} and fading = {fading!r} go together, got fading = {self.fading!r}"
-                )
-        if self.fading == "trace":
-            return channel.efficiency_trace(*self._trace(folder.file("radio.trace", str(self.trace))))
-        snr = channel.snr_from_decibels(self._mean_snr_db())
-        efficiencies: dict[str, Callable[[], float]] = {
-            "none": lambda: channel.efficiency_without_fading(snr),
-            "rayleigh": lambda: channel.efficiency_rayleigh(snr),
-            "rician": lambda: channel.efficiency_rician(snr, self.rician_k or 0.0),
-            "nakagami": lambda: channel.efficiency_nakagami(snr, self.nakagami_m or 1.0),
-        }
-        return efficiencies[self.fading]()
-
-    def _mean_snr_db(self) -> float:
-        if self.mean_snr_db is None:
-            raise InvalidInputError("radio.mean_snr_db is missing (a number from -200 to 200)")
-        return self.mean_snr_db
-
-    def _trace(self, path: Path) -> tuple[float, FloatArray]:
-        """Read mean SNR and gains. Column ``gain`` scales the mean SNR; column ``snr_db`` is the SNR itself."""
-        header = read_header(path)
-        if ("gain" in header) == ("snr_db" in header):
-            raise InvalidInputError(
-                f"{path}: the header must name exactly one of gain and snr_db, got "
-                f"{'both' if 'gain' in header else 'neither'} among {len(header)} columns"
-            )
-        if "gain" in header:
-            gains = read_columns(path, ("gain",), low=0.0)["gain"]
-            if not gains.mean() > 0.0:
-                raise InvalidInputError(f"{path}: the gains must have a positive mean, got {gains.mean():g}")
-            return channel.snr_from_decibels(self._mean_snr_db()), gains
-        if self.mean_snr_db is not None:
-            raise InvalidInputError(
-                f"radio.mean_snr_db must be absent with a trace of snr_db, got {self.mean_snr_db!r}"
-            )
-        decibels = read_columns(path, ("snr_db",), low=-MAX_DECIBELS, high=MAX_DECIBELS)["snr_db"]
-        snr = 10.0 ** (decibels / 10.0)
-        return float(snr.mean()), snr
-
-
-class GpuTable(Table):
-    """[device.gpu]."""
-
-    static_watts: NonNegative
-    memory_watts_per_hertz: NonNegative
-    core_watts_per_volt2_hertz: NonNegative
-    static_seconds: NonNegative
-    memory_cycles: NonNegative
-    core_cycles: NonNegative
-    core_volts: Positive
-    core_hertz: Positive
-    memory_hertz: Positive
-
-    def joules_and_seconds(self) -> tuple[float, float]:
-        """Return joules and seconds of one local step at the given voltage and clocks."""
-        clocks = {"core_hertz": self.core_hertz, "memory_hertz": self.memory_hertz}
-        model = GpuModel(**self.model_dump(exclude={"core_volts", *clocks}))
-        return model.step_joules(core_volts=self.core_volts, **clocks), model.step_seconds(**clocks)
 
 
 class ProvenanceTable(Table):
@@ -195,6 +54,7 @@ class DeviceTable(Table):
     joules_per_flop: NonNegative | None = None
     seconds_per_flop: NonNegative | None = None
     gpu: GpuTable | None = None
+    point: Annotated[list[PointTable], Field(min_length=1, max_length=MAX_POINTS)] | None = None
     joules_per_bit: NonNegative | None = None
     message_joules: NonNegative | None = None
     seconds_per_bit: NonNegative | None = None
@@ -227,7 +87,18 @@ class DeviceTable(Table):
     @property
     def knows_step_seconds(self) -> bool:
         """Whether the seconds of a local step are given in any form."""
-        return any(given is not None for given in (self.gpu, self.seconds_per_step, self.seconds_per_flop))
+        forms = (self.gpu, self.point, self.seconds_per_step, self.seconds_per_flop)
+        return any(given is not None for given in forms)
+
+    def points(self) -> list[StepCosts]:
+        """Return the operating points that the table gives; none where steps have one cost."""
+        if self.point is not None:
+            return [one.costs() for one in self.point]
+        samples = {
+            "joules_per_sample": self.joules_per_sample or 0.0,
+            "seconds_per_sample": self.seconds_per_sample or 0.0,
+        }
+        return [] if self.gpu is None else [one._replace(**samples) for one in self.gpu.points()]
 
     def costs(self, folder: ScenarioFolder, rates: dict[RadioTable, float], flops_per_sample: float | None) -> Costs:
         """Return the keyword arguments of ``Fleet`` for one such device; ``flops_per_sample`` is the model's."""
@@ -237,8 +108,8 @@ class DeviceTable(Table):
         costs |= {name: costs[name] or 0.0 for name in NOTHING}
         if self.battery_joules is None:
             costs["battery_joules"] = float("inf")
-        if self.gpu is not None:
-            costs["joules_per_step"], costs["seconds_per_step"] = self.gpu.joules_and_seconds()
+        if self.points():
+            costs |= min(self.points())._asdict()
         if self.joules_per_flop is not None:
             costs |= self._operation_costs(flops_per_sample)
         if self.radio is not None:
@@ -267,16 +138,23 @@ class DeviceTable(Table):
         return bool(keys) and keys <= self._profile_keys
 
     def _require_compute_form(self) -> None:
-        forms = {"joules_per_step": self.joules_per_step, "joules_per_flop": self.joules_per_flop, "gpu": self.gpu}
+        forms = {
+            "joules_per_step": self.joules_per_step,
+            "joules_per_flop": self.joules_per_flop,
+            "[device.gpu]": self.gpu,
+            "[[device.point]]": self.point,
+        }
         given = [form for form, value in forms.items() if value is not None]
         if len(given) != 1 and given != ["joules_per_step", "joules_per_flop"]:
-            found = " and ".join(given).replace("gpu", "[device.gpu]") or "neither"
             raise InvalidInputError(
-                "needs exactly one of joules_per_step, joules_per_flop (joules_per_step may stand beside it) and "
-                f"[device.gpu], got {found}"
+                "needs exactly one of joules_per_step, joules_per_flop (joules_per_step may stand beside it), "
+                f"[device.gpu] and [[device.point]], got {' and '.join(given) or 'none'}"
             )
         if self.gpu is not None:
             self._require_absent("seconds_per_step", "[device.gpu]")
+        if self.point is not None:
+            for key in ("seconds_per_step", "joules_per_sample", "seconds_per_sample"):
+                self._require_absent(key, "[[device.point]]")
         if self.joules_per_flop is not None:
             self._require_absent("joules_per_sample", "joules_per_flop")
             self._require_absent("seconds_per_sample", "joules_per_flop")

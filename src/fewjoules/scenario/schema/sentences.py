@@ -10,7 +10,11 @@ from fewjoules.errors import InvalidInputError, shown
 from fewjoules.scenario.schema.base import Table
 from fewjoules.scenario.schema.tables import TABLES
 
-_TAGS = ("range", "list", "paper", "bound", "power-law", "constrained-int", "int", "literal['all']")
+_TAGS = (
+    *("range", "list", "paper", "bound", "power-law", "constrained-int", "int", "literal['all']"),
+    *("number", "line", "mark", "kinds"),
+)
+_TAGGED = ("rounds", "local_steps", "batch_size", "downlink_sparsity", "core_hertz", "core_volts", "provenance")
 
 _MOST_KEYS = 20
 _LIMITS = {
@@ -90,7 +94,7 @@ def _where(location: tuple[int | str, ...], data: dict[str, Any]) -> str:
     """Return the dotted key; a device is given by its name."""
     text = ""
     for i, part in enumerate(location):
-        if i and location[i - 1] in ("rounds", "local_steps", "batch_size") and part in _TAGS:
+        if i and location[i - 1] in _TAGGED and part in _TAGS:
             continue
         if i == 1 and location[0] == "device":
             device = data["device"][part]

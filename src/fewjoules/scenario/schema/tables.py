@@ -10,9 +10,12 @@ from fewjoules.convergence.rounds import BoundRounds, PaperRounds, PowerLawRound
 from fewjoules.errors import InvalidInputError
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_VALUE_BITS
 from fewjoules.scenario.schema.base import NonNegative, Positive, Table
-from fewjoules.scenario.schema.devices import DeviceTable, GpuTable, ProvenanceTable, RadioTable
+from fewjoules.scenario.schema.devices import DeviceTable, ProvenanceTable
+from fewjoules.scenario.schema.processors import ClockTable, GpuTable, PointTable, VoltsTable
+from fewjoules.scenario.schema.radios import RadioTable
 from fewjoules.scenario.schema.training import TrainingTable
 
+AtLeastOne = Annotated[float, Field(ge=1.0)]
 Steps = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
 
 
@@ -52,6 +55,7 @@ class PaperTable(Table):
     beta: NonNegative
     intervals: PaperIntervalsTable | None = None
     correlations: list[float] | None = None
+    downlink_weight: NonNegative | None = None
 
     def model(self) -> PaperRounds:
         """The rounds model."""
@@ -73,10 +77,11 @@ class BoundTable(Table):
     batch: Annotated[float, Field(ge=1.0)]
     epsilon: Positive
     form: Literal["exact", "printed"] = "exact"
+    downlink_weight: NonNegative | None = None
 
     def model(self) -> BoundRounds:
         """The rounds model."""
-        return BoundRounds(**self.model_dump(exclude={"kind"}))
+        return BoundRounds(**self.model_dump(exclude={"kind", "downlink_weight"}))
 
     def law_intervals(self) -> LawIntervals | None:
         """Constants of the bound are known or guessed, not fitted."""
@@ -93,6 +98,7 @@ class PowerLawTable(Table):
     q: Positive
     intervals: PowerLawIntervalsTable | None = None
     correlations: list[float] | None = None
+    downlink_weight: NonNegative | None = None
 
     def model(self) -> PowerLawRounds:
         """The rounds model."""
@@ -119,10 +125,10 @@ def _checked_intervals(law: FittedLaw, table: Table | None, correlations: list[f
 
 
 class SparsityTable(Table):
-    """limits.sparsity."""
+    """limits.sparsity and limits.downlink_sparsity."""
 
-    min: Annotated[float, Field(ge=1.0)]
-    max: Annotated[float, Field(ge=1.0)]
+    min: AtLeastOne
+    max: AtLeastOne
 
 
 class StepRangeTable(Table):
@@ -141,6 +147,24 @@ class LimitsTable(Table):
         Discriminator(lambda value: "list" if isinstance(value, list) else "range"),
     ]
     round_seconds: Positive | None = None
+    downlink_sparsity: (
+        Annotated[
+            Annotated[AtLeastOne, Tag("number")] | Annotated[SparsityTable, Tag("range")],
+            Discriminator(lambda given: "range" if isinstance(given, dict | SparsityTable) else "number"),
+        ]
+        | None
+    ) = None
+
+    def downlink_limits(self) -> tuple[float, float] | None:
+        """Return the limits of the server's sparsity; None where the file does not give them."""
+        given = self.downlink_sparsity
+        if not isinstance(given, SparsityTable):
+            return None if given is None else (given, given)
+        if given.min > given.max:
+            raise InvalidInputError(
+                f"limits.downlink_sparsity.min must be at most max = {given.max:g}, got {given.min:g}"
+            )
+        return given.min, given.max
 
     def choices(self) -> tuple[int, ...] | range:
         """Return every H that may be chosen."""
@@ -180,10 +204,14 @@ TABLES: dict[tuple[str, ...], type[Table]] = {
     ("rounds", "power-law", "intervals"): PowerLawIntervalsTable,
     ("limits",): LimitsTable,
     ("limits", "sparsity"): SparsityTable,
+    ("limits", "downlink_sparsity", "range"): SparsityTable,
     ("limits", "local_steps", "range"): StepRangeTable,
     ("device",): DeviceTable,
     ("device", "radio"): RadioTable,
     ("device", "gpu"): GpuTable,
+    ("device", "gpu", "core_hertz", "range"): ClockTable,
+    ("device", "gpu", "core_volts", "line"): VoltsTable,
+    ("device", "point"): PointTable,
     ("device", "provenance", "kinds"): ProvenanceTable,
     ("training",): TrainingTable,
 }
