@@ -134,6 +134,7 @@ def test_options_of_fleets_and_channels_do_not_disturb():
         "participation = 0.5",
         "target_accuracy = 0.9",
         "batch_growth = 1.1",
+        "downlink_sparsity = 10",
     )
     costs = step_measurement(scenario_of(text), CPU, clients=1, batch_sizes=[2, 4])(Bench(None, QUICK))
     assert len(costs.points) == 2

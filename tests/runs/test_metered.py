@@ -116,6 +116,24 @@ def stop_after(monkeypatch, rounds):
     monkeypatch.setattr(run_folder, "train_task", interrupted)
 
 
+def test_a_part_that_was_killed_at_once_is_counted(package, tmp_path, monkeypatch):
+    scenario = write(tmp_path, SCENARIO)
+
+    def killed(task, options, *, opened, **named):
+        def opened_and_killed(simulator):
+            opened(simulator)
+            raise KeyboardInterrupt
+
+        return train_task(task, options, opened=opened_and_killed, **named)
+
+    monkeypatch.setattr(run_folder, "train_task", killed)
+    train(scenario, "--meter", "--out", tmp_path / "run", *CPU)
+    monkeypatch.setattr(run_folder, "train_task", train_task)
+    assert train("--resume", tmp_path / "run", *CPU).exit_code == 0
+    metered = summary_of(tmp_path / "run")["metered"]
+    assert (metered["parts"], metered["joules"]) == (2, {"RAPL of package-0": pytest.approx(2.0)})
+
+
 def test_without_a_meter_nothing_is_trained(sysfs, tmp_path):
     refused = run("train", write(tmp_path, SCENARIO), "--meter", "--out", tmp_path / "run", *CPU)
     assert_refused(refused, "no meter can be read", "nvml:", "rapl:", "hwmon:", "battery:", str(sysfs), longest=1000)

@@ -61,16 +61,15 @@ def shortfalls(costs: Costs, told: Circumstances) -> list[str]:
     """Say which measurements were ended by the limit of time, or did not settle before they began."""
     found = []
     for point in costs.points:
-        if not point.trials.steady:
-            found.append(
-                f"{point.label}: the times of the warm-up still differed by over {told.protocol.steady:.0%} after "
-                f"{told.protocol.limit_seconds:g} s"
-            )
+        unsettled = f"the times of the warm-up still differed by over {told.protocol.steady:.0%}"
         if not point.trials.reached:
+            also = "" if point.trials.steady else f"; {unsettled}"
             found.append(
                 f"{point.label}: the limit of {told.protocol.limit_seconds:g} s ended the trials at an interval of "
-                f"{_reached(point, costs.idle, told)} (wanted +- {told.protocol.precision:.0%})"
+                f"{_reached(point, costs.idle, told)} (wanted +- {told.protocol.precision:.0%}){also}"
             )
+        elif not point.trials.steady:
+            found.append(f"{point.label}: {unsettled} after {told.protocol.limit_seconds:g} s")
     return found
 
 

@@ -118,6 +118,8 @@ def run_in_folder(
         plan.save(folder / PLAN)
         loop = saver.new_loop(fresh=not resume) if saved is None else saver.resumed_loop(saved)
         remove_partials(folder)
+        if settings.meter is not None:
+            settings.meter.save(folder)  # whatever is lost by a kill, that there was a part is known
         loop.saver = saver
         return loop
 
