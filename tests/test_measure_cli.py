@@ -1,6 +1,7 @@
 """``fewjoules measure``: a table to paste, what could not be measured and why, and refusals in one line."""
 
 import functools
+import re
 import sys
 import tomllib
 
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 from fewjoules.cli import app
 from fewjoules.errors import InvalidInputError
 from fewjoules.metering.protocol import Bench, Protocol
+from fewjoules.profiles.profile import Profile
+from fewjoules.scenario import Scenario
 from fewjoules.scenario.scenario import device_costs
 from tests.metering.trees import add_zone
 from tests.scenario.test_training_scenario import SCENARIO
@@ -100,6 +103,42 @@ def test_the_file_with_a_radio_is_what_a_node_reports_its_costs_from(scenario, q
     (device,) = tomllib.loads(file.read_text())["device"]
     measured = ("joules_per_step", "seconds_per_step", "joules_per_sample", "seconds_per_sample")
     assert {name: costs[name] for name in measured} == {name: device[name] for name in measured}
+
+
+def test_a_measured_profile_gives_a_scenario_the_costs_that_were_measured(scenario, quick, tmp_path, monkeypatch):
+    add_zone(quick, "intel-rapl:0", "package-0", 1_000)
+    monkeypatch.chdir(tmp_path)
+    done = measure("step", scenario, *STEP, "--profile", "my-board")
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "my-board.toml").read_text() == done.stdout
+    profile = Profile.from_text(done.stdout, "my-board")
+    assert set(profile.device) == {"joules_per_step", "seconds_per_step", "joules_per_flop", "seconds_per_flop"}
+    marks = {key: source.mark for key, source in profile.sources.items()}
+    assert marks == {key: "fitted" if key.endswith("flop") else "measured" for key in profile.device}
+    used = SCENARIO.replace("joules_per_step = 5e-4\nseconds_per_step = 2e-3", 'profile = "my-board.toml"')
+    fleet = Scenario.from_text(used, "x", tmp_path).fleet
+    operations = float(re.search(r"over (\S+) operations", done.stdout)[1])
+    assert fleet.seconds_per_sample[0] == pytest.approx(profile.device["seconds_per_flop"] * operations, rel=1e-4)
+    assert fleet.seconds_per_step[0] == profile.device["seconds_per_step"]
+
+
+def test_a_profile_of_messages_can_be_read_too(scenario, quick, tmp_path, monkeypatch):
+    add_zone(quick, "intel-rapl:0", "package-0", 1_000)
+    monkeypatch.chdir(tmp_path)
+    done = measure("codec", scenario, *KINDS["codec"], "--profile", "my-board")
+    profile = Profile.from_text(done.stdout, "my-board")
+    assert set(profile.device) == SECONDS["codec"] | {key.replace("seconds", "joules") for key in SECONDS["codec"]}
+
+
+def test_a_profile_needs_a_meter_and_a_file_of_its_own(scenario, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ask = functools.partial(run, "measure", "step", scenario, *STEP, "--profile")
+    assert_refused(ask("x"), "--profile needs joules, but no meter can be read", "rapl:", longest=1000)
+    assert_refused(ask("a/x"), "--profile", "without folder", "'a/x'")
+    assert_refused(ask("x", "--out", "y.toml"), "--profile", "cannot be combined with --out")
+    assert_refused(ask("x", "--seconds-only"), "--profile", "cannot be combined with --seconds-only")
+    write(tmp_path, "mine", "x.toml")
+    assert_refused(ask("x"), "--profile must name a new file", "x.toml exists")
 
 
 def test_a_limit_that_ends_the_trials_is_told_with_the_interval_reached(scenario, quick):

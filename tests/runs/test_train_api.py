@@ -112,8 +112,8 @@ def test_a_device_that_does_not_exist_is_refused_with_those_that_do(value):
 
 
 def test_these_are_the_options_with_choices():
-    names = "preset schedule inner momentum_state outer compressor values weighting downlink channel precision"
-    assert list(CHOICES) == names.split()
+    names = "preset schedule inner momentum_state outer compressor values weighting downlink downlink_values"
+    assert list(CHOICES) == [*names.split(), "channel", "precision"]
     assert CHOICES["schedule"] == "constant, cosine, step"
     assert {"top-k", "random-k", "ternary", "qsgd", "none"} <= set(CHOICES["compressor"].split(", "))
     assert {"float32", "float16", "bfloat16", "int8", "qsgd", "ternary"} <= set(CHOICES["values"].split(", "))

@@ -17,7 +17,7 @@ from fewjoules.errors import InvalidInputError, require_number
 from fewjoules.files import whole_file
 from fewjoules.metering.meter import Meter
 from fewjoules.metering.protocol import LIMIT_SECONDS, Bench, Protocol
-from fewjoules.metering.survey import AUTO, KINDS, open_meter
+from fewjoules.metering.survey import AUTO, KINDS, in_words, open_meter
 
 if TYPE_CHECKING:
     from fewjoules.reports.measured import Circumstances
@@ -37,6 +37,10 @@ _Out = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(metavar="FILE.toml", help="Also write the table to this new file."),
 ]
+_Profile = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(metavar="NAME", help="Write and print a profile, the new file NAME.toml, in place of the table."),
+]
 _Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the device in the table.")]
 _MaxSeconds = Annotated[float, typer.Option(help="Limit of the trials of each size; at least five are made.")]
 
@@ -54,6 +58,7 @@ def measure_step(
     with_idle: _WithIdle = False,
     seconds_only: _SecondsOnly = False,
     out: _Out = None,
+    profile: _Profile = None,
     name: _Name = "measured",
     max_seconds: _MaxSeconds = LIMIT_SECONDS,
     allow_outside: options.AllowOutside = False,
@@ -73,12 +78,13 @@ def measure_step(
       fewjoules measure step fleet.toml --out pi.toml       the table, also as a file for a node
       fewjoules measure step fleet.toml --device cuda --clients 100
       fewjoules measure step fleet.toml --batch-sizes 8,16,64 --meter rapl
+      fewjoules measure step fleet.toml --profile my-board  a profile, my-board.toml, for scenarios
     """
-    with plain_errors(), _new_file(out) as write:
-        from fewjoules.reports.measured import shortfalls, step_table
+    with plain_errors(), _new_file(out, profile, seconds_only) as write:
+        from fewjoules.reports.measured import shortfalls, step_profile, step_table
         from fewjoules.runs.device import choose_device, gpu_uuid
         from fewjoules.runs.measuring.machine import machine_name
-        from fewjoules.runs.measuring.scenario import STEPS, step_measurement, usual_batch_sizes
+        from fewjoules.runs.measuring.scenario import STEPS, flops_of, step_measurement, usual_batch_sizes
 
         chosen = running.read_scenario(scenario, allow_outside)
         sizes = usual_batch_sizes(chosen) if batch_sizes is None else _numbers("--batch-sizes", batch_sizes, int)
@@ -86,12 +92,14 @@ def measure_step(
         measured = step_measurement(
             chosen, where, clients=clients, batch_sizes=[int(size) for size in sizes], with_idle=with_idle
         )
-        with _bench(meter, gpu_uuid(where), seconds_only, max_seconds) as bench:
+        flops = None if profile is None else flops_of(chosen)
+        with _bench(meter, gpu_uuid(where), seconds_only, max_seconds, needed=profile is not None) as bench:
             costs = measured(bench)
         together = "1 client" if clients == 1 else f"{clients} clients as one batch, costs of one of them"
         what = f"{chosen.architecture}, {together}, {STEPS} steps in a row, random images"
         told = _circumstances(bench, name, machine_name(where), what, with_idle)
-        _finish(step_table(costs, told), shortfalls(costs, told), write, bench.meter, seconds_only)
+        table = step_table(costs, told) if flops is None else step_profile(costs, told, flops)
+        _finish(table, shortfalls(costs, told), write, bench.meter, seconds_only)
 
 
 @measure.command("codec")
@@ -105,6 +113,7 @@ def measure_codec(
     with_idle: _WithIdle = False,
     seconds_only: _SecondsOnly = False,
     out: _Out = None,
+    profile: _Profile = None,
     name: _Name = "measured",
     max_seconds: _MaxSeconds = LIMIT_SECONDS,
     allow_outside: options.AllowOutside = False,
@@ -120,8 +129,8 @@ def measure_codec(
     \b
       fewjoules measure codec fleet.toml --sparsities 10,100,1000
     """
-    with plain_errors(), _new_file(out) as write:
-        from fewjoules.reports.measured import codec_table, shortfalls
+    with plain_errors(), _new_file(out, profile, seconds_only) as write:
+        from fewjoules.reports.measured import codec_profile, codec_table, shortfalls
         from fewjoules.runs.device import choose_device
         from fewjoules.runs.measuring.machine import machine_name
         from fewjoules.runs.measuring.scenario import codec_measurement, usual_sparsities
@@ -129,12 +138,13 @@ def measure_codec(
         chosen = running.read_scenario(scenario, allow_outside)
         wanted = usual_sparsities(chosen) if sparsities is None else _numbers("--sparsities", sparsities, float)
         measured = codec_measurement(chosen, sparsities=wanted, with_idle=with_idle)
-        with _bench(meter, None, seconds_only, max_seconds) as bench:
+        with _bench(meter, None, seconds_only, max_seconds, needed=profile is not None) as bench:
             writing, reading = measured(bench)
         what = f"{chosen.architecture}, {chosen.parameters} parameters, random updates"
         told = _circumstances(bench, name, machine_name(choose_device("cpu")), what, with_idle)
         short = [*shortfalls(writing, told), *shortfalls(reading, told)]
-        _finish(codec_table(writing, reading, told), short, write, bench.meter, seconds_only)
+        table = (codec_table if profile is None else codec_profile)(writing, reading, told)
+        _finish(table, short, write, bench.meter, seconds_only)
 
 
 def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[float]:
@@ -146,13 +156,19 @@ def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[floa
 
 
 @contextlib.contextmanager
-def _new_file(out: str | None) -> Iterator[Callable[[str], None]]:
+def _new_file(out: str | None, profile: str | None, seconds_only: bool) -> Iterator[Callable[[str], None]]:
     """Refuse a file that exists or has no folder, before anything is measured; yield what writes it."""
-    path = None if out is None else Path(out)
+    if profile is not None and (out is not None or seconds_only):
+        other = "--out" if out is not None else "--seconds-only"
+        raise InvalidInputError(f"--profile writes NAME.toml with joules and cannot be combined with {other}")
+    if profile is not None and (not profile.isprintable() or Path(profile).name != profile):
+        raise InvalidInputError(f"--profile must be the name of a file without folder and ending, got {profile!r}")
+    option, file = ("--out", out) if profile is None else ("--profile", f"{profile}.toml")
+    path = None if file is None else Path(file)
     if path is not None and path.exists():
-        raise InvalidInputError(f"--out must be a new file, but {path} exists")
+        raise InvalidInputError(f"{option} must name a new file, but {path} exists")
     if path is not None and not path.parent.is_dir():
-        raise InvalidInputError(f"--out must be in a folder that exists, got {path}")
+        raise InvalidInputError(f"{option} must be in a folder that exists, got {path}")
 
     def write(text: str) -> None:
         if path is not None:
@@ -163,10 +179,12 @@ def _new_file(out: str | None) -> Iterator[Callable[[str], None]]:
 
 
 @contextlib.contextmanager
-def _bench(kind: str, gpu: str | None, seconds_only: bool, max_seconds: float) -> Iterator[Bench]:
-    """Open the meter, or say why none can be read, and show what is being measured."""
+def _bench(kind: str, gpu: str | None, seconds_only: bool, max_seconds: float, *, needed: bool) -> Iterator[Bench]:
+    """Open the meter, or say why none can be read, and show what is being measured; a meter may be ``needed``."""
     require_number("--max-seconds", max_seconds, low=0.0, above=True)
     meter, found = (None, []) if seconds_only else open_meter(kind, gpu)
+    if needed and meter is None:
+        raise InvalidInputError(f"--profile needs joules, but no meter can be read: {in_words(found)}")
     if found and meter is None:
         typer.echo("no meter can be read, so only seconds are measured:", err=True)
         for finding in found:

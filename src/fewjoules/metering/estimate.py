@@ -24,7 +24,12 @@ class Estimate:
 
     def __str__(self) -> str:
         """Return the mean and how far its interval reaches."""
-        return f"{self.mean:.4g} +- {self.relative:.1%}"
+        return f"{self.mean:.4g} {reach(self.relative)}"
+
+
+def reach(relative: float) -> str:
+    """Say how far an interval reaches, as a share of its mean."""
+    return f"+- {relative:.1%}" if math.isfinite(relative) else "+- an unknown share"
 
 
 def mean_of(values: Sequence[float]) -> Estimate:

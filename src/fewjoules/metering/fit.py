@@ -29,6 +29,10 @@ class Coefficient:
         above = math.hypot(self.high - self.value, other.high - other.value)
         return Coefficient(value, max(0.0, value - below), value + above)
 
+    def __truediv__(self, parts: float) -> "Coefficient":
+        """Return the cost of one of so many equal parts."""
+        return Coefficient(self.value / parts, self.low / parts, self.high / parts)
+
 
 @dataclass(frozen=True, slots=True)
 class CostFit:

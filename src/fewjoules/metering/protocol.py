@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fewjoules.metering.estimate import Estimate, mean_of
+from fewjoules.metering.estimate import Estimate, mean_of, reach
 from fewjoules.metering.meter import Meter
 
 Amount = TypeVar("Amount", int, float)
@@ -150,8 +150,7 @@ class Bench:
         return groups[-1] / repeats, True
 
     def _in_words(self, widest: float) -> str:
-        reached = "unknown" if math.isinf(widest) else f"+- {widest:.1%}"
-        return f"interval {reached} (wanted +- {self.protocol.precision:.0%})"
+        return f"interval {reach(widest)} (wanted +- {self.protocol.precision:.0%})"
 
     def _timed(self, kind: str, work: Callable[[Amount], None], amount: Amount) -> Window:
         self._window(kind)

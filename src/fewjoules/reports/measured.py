@@ -1,11 +1,11 @@
-"""Measured costs as a [[device]] table to paste into a scenario, with what was measured and how as comments."""
+"""Measured costs as a [[device]] table for a scenario, or as a profile, with how they were measured as comments."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fewjoules.metering.costs import Costs, Point
-from fewjoules.metering.estimate import Estimate
+from fewjoules.metering.estimate import Estimate, reach
 from fewjoules.metering.fit import Coefficient, CostFit
 from fewjoules.metering.protocol import Protocol
 
@@ -29,22 +29,32 @@ class Circumstances:
 
 def step_table(costs: Costs, told: Circumstances) -> str:
     """Return the table of local steps: a fixed part and one for each sample."""
-    keys = _keys(_chosen(costs, told), costs.seconds, ("per_step", "per_sample"), "")
     missing = [f"joules_per_step, joules_per_sample: {_NO_JOULES}"] if costs.joules is None else []
-    return _table(told, costs.idle, [("fixed + per sample", costs)], keys, "compute", missing)
+    return _table(told, _steps(costs, told), "compute", missing)
+
+
+def step_profile(costs: Costs, told: Circumstances, flops_per_sample: float) -> str:
+    """Return a profile of local steps, whose costs by sample are told by the operation, for models of any size."""
+    measured = _steps(costs, told)
+    keys = {
+        key.replace("per_sample", "per_flop"): cost / flops_per_sample if "per_sample" in key else cost
+        for key, cost in measured.keys.items()
+    }
+    derived = f"that of a sample, over {flops_per_sample:.6g} operations"
+    return _profile(told, replace(measured, keys=keys), {key: derived for key in keys if key.endswith("per_flop")})
 
 
 def codec_table(writing: Costs, reading: Costs, told: Circumstances) -> str:
     """Return the table of messages: selection and encoding, and decoding, added up."""
-    joules = _sum(_chosen(writing, told), _chosen(reading, told))
-    seconds = _sum(writing.seconds, reading.seconds)
-    assert seconds is not None
-    keys = _keys(joules, seconds, ("per_parameter", "per_entry"), "codec_")
     missing = ["joules_per_step, seconds_per_step: see fewjoules measure step"]
-    if joules is None:
+    if writing.joules is None:
         missing.insert(0, f"codec_joules_per_parameter, codec_joules_per_entry: {_NO_JOULES}")
-    parts = [("writing, per parameter + per entry", writing), ("reading, per parameter + per entry", reading)]
-    return _table(told, writing.idle, parts, keys, "codec", missing)
+    return _table(told, _messages(writing, reading, told), "codec", missing)
+
+
+def codec_profile(writing: Costs, reading: Costs, told: Circumstances) -> str:
+    """Return a profile of messages."""
+    return _profile(told, _messages(writing, reading, told), {})
 
 
 def shortfalls(costs: Costs, told: Circumstances) -> list[str]:
@@ -65,11 +75,33 @@ def shortfalls(costs: Costs, told: Circumstances) -> list[str]:
 
 
 def _reached(point: Point, idle: Estimate | None, told: Circumstances) -> str:
-    seconds = f"+- {point.trials.seconds_estimate().relative:.1%} for seconds"
+    seconds = f"{reach(point.trials.seconds_estimate().relative)} for seconds"
     if idle is None:
         return seconds
     joules = point.trials.joules_estimate(None if told.with_idle else idle)
-    return f"{seconds} and +- {joules.relative:.1%} for joules"
+    return f"{seconds} and {reach(joules.relative)} for joules"
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Costs by key of a device, and the measurements that they are fitted to, by title."""
+
+    keys: dict[str, Coefficient]
+    parts: tuple[tuple[str, Costs], ...]
+
+
+def _steps(costs: Costs, told: Circumstances) -> _Measured:
+    keys = _keys(_chosen(costs, told), costs.seconds, ("per_step", "per_sample"), "")
+    return _Measured(keys, (("fixed + per sample", costs),))
+
+
+def _messages(writing: Costs, reading: Costs, told: Circumstances) -> _Measured:
+    joules = _sum(_chosen(writing, told), _chosen(reading, told))
+    seconds = _sum(writing.seconds, reading.seconds)
+    assert seconds is not None
+    keys = _keys(joules, seconds, ("per_parameter", "per_entry"), "codec_")
+    terms = "per parameter + per entry"
+    return _Measured(keys, ((f"writing, {terms},", writing), (f"reading, {terms},", reading)))
 
 
 def _chosen(costs: Costs, told: Circumstances) -> CostFit | None:
@@ -93,28 +125,42 @@ def _keys(joules: CostFit | None, seconds: CostFit, ends: tuple[str, str], prefi
     }
 
 
-def _table(
-    told: Circumstances,
-    idle: Estimate | None,
-    parts: Sequence[tuple[str, Costs]],
-    keys: dict[str, Coefficient],
-    kind: str,
-    missing: Sequence[str],
-) -> str:
-    by = "a clock alone" if told.meter is None else told.meter
-    lines = [f"# measured {told.date} on {told.machine} by {by}", f"# {told.command}", f"# {told.what}"]
-    if idle is not None:
-        lines.append(f"# idle power {idle} W; the joules below have it {'in them' if told.with_idle else 'taken off'}")
-    for title, costs in parts:
-        lines += [f"#   {line}" for line in _point_lines(costs)]
-        lines.append(f"# {title} fits to within {_residual(costs, told):.1%}")
-        lines += [f"# {sentence}" for sentence in shortfalls(costs, told)]
-    lines += ["[[device]]", f"name = {json.dumps(told.name)}"]
-    lines += [f"{key} = {cost.value:.6g}  # 95 %: {cost.low:.3g} to {cost.high:.3g}" for key, cost in keys.items()]
-    if idle is not None:  # the mark is one of joules
+def _table(told: Circumstances, measured: _Measured, kind: str, missing: Sequence[str]) -> str:
+    lines = [*_head(told, measured), "[[device]]", f"name = {json.dumps(told.name)}"]
+    lines += [f"{key} = {cost.value:.6g}  # 95 %: {_interval(cost)}" for key, cost in measured.keys.items()]
+    if told.meter is not None:  # the mark is one of joules
         lines.append(f'provenance = {{{kind} = "measured"}}')
     lines += ["# still to be given:", *(f"#   {sentence}" for sentence in (*missing, _RADIO))]
     return "\n".join(lines) + "\n"
+
+
+def _profile(told: Circumstances, measured: _Measured, derived: Mapping[str, str]) -> str:
+    by = f"{told.machine}, measured {told.date} by {told.meter}"
+    lines = [*_head(told, measured), f"description = {json.dumps(by)}", "[device]"]
+    lines += [f"{key} = {cost.value:.6g}" for key, cost in measured.keys.items()]
+    lines.append("[sources]")
+    for key, cost in measured.keys.items():
+        mark = "fitted" if key in derived else "measured"
+        source = f"{told.what}; 95 %: {_interval(cost)}" + (f"; {derived[key]}" if key in derived else "")
+        lines.append(f"{key} = {{mark = {json.dumps(mark)}, source = {json.dumps(source)}}}")
+    return "\n".join(lines) + "\n"
+
+
+def _interval(cost: Coefficient) -> str:
+    return f"{cost.low:.3g} to {cost.high:.3g}"
+
+
+def _head(told: Circumstances, measured: _Measured) -> list[str]:
+    by = "a clock alone" if told.meter is None else told.meter
+    lines = [f"# measured {told.date} on {told.machine} by {by}", f"# {told.command}", f"# {told.what}"]
+    idle = measured.parts[0][1].idle
+    if idle is not None:
+        lines.append(f"# idle power {idle} W; the joules below have it {'in them' if told.with_idle else 'taken off'}")
+    for title, costs in measured.parts:
+        lines += [f"#   {line}" for line in _point_lines(costs)]
+        lines.append(f"# {title} fits to within {_residual(costs, told):.1%}")
+        lines += [f"# {sentence}" for sentence in shortfalls(costs, told)]
+    return lines
 
 
 def _point_lines(costs: Costs) -> list[str]:

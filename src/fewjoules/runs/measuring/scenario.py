@@ -13,6 +13,7 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import ClientOrder, kept_entries, plan_round
 from fewjoules.engine.models.architectures import Images
 from fewjoules.errors import InvalidInputError, require_integer, require_number
+from fewjoules.files import parse_toml
 from fewjoules.metering.costs import Costs
 from fewjoules.metering.protocol import Bench
 from fewjoules.physics.fleet import MAX_DEVICES
@@ -22,6 +23,9 @@ from fewjoules.runs.measuring.images import random_task
 from fewjoules.runs.measuring.step import measure_steps
 from fewjoules.runs.task import require_training
 from fewjoules.scenario import Scenario
+from fewjoules.scenario.network import flops_per_sample
+from fewjoules.scenario.schema.sentences import validate
+from fewjoules.scenario.schema.tables import ModelTable
 
 STEPS = 10  # local steps in a row, from one synchronisation to the next
 _FACTORS = (0.5, 1.0, 2.0, 4.0)  # of the scenario's batch size
@@ -48,6 +52,12 @@ def usual_batch_sizes(scenario: Scenario) -> list[int]:
     if batch == "all":
         raise InvalidInputError("training.batch_size = 'all' leaves open what a batch is; give --batch-sizes")
     return sorted({max(1, int(factor * batch)) for factor in _FACTORS})
+
+
+def flops_of(scenario: Scenario) -> float:
+    """Return the operations of one sample in a training step of the scenario's model."""
+    model = validate(ModelTable, parse_toml(scenario.text)["model"])
+    return flops_per_sample(model, scenario.training, scenario.folder)
 
 
 def usual_sparsities(scenario: Scenario) -> list[float]:
