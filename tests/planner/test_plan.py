@@ -9,11 +9,12 @@ import pytest
 
 import fewjoules as fj
 from fewjoules.planner.plan import PLAN_KEYS, plans_from_json, plans_to_json
+from tests.scenarios import without_tails
 
 
 @pytest.fixture
 def plan() -> fj.Plan:
-    return fj.solve(fj.Scenario.embedded().problem())
+    return fj.solve(without_tails().problem())
 
 
 def test_a_saved_plan_is_loaded_bit_for_bit(plan, tmp_path):

@@ -10,10 +10,11 @@ import fewjoules as fj
 from fewjoules.convergence.fit import PilotRuns, fit_paper_rounds, fit_power_law_rounds
 from fewjoules.convergence.intervals import LawIntervals
 from fewjoules.planner.sensitivity import sensitivity
+from tests.scenarios import without_tails
 
 MEASURED = PilotRuns.from_csv(Path(__file__).parents[2] / "examples" / "pilot-runs-digits.csv")
 FIT = fit_power_law_rounds(MEASURED)
-PROBLEM = replace(fj.Scenario.embedded().problem(), rounds=FIT.model)
+PROBLEM = replace(without_tails().problem(), rounds=FIT.model)
 PLAN = fj.solve(PROBLEM)
 OTHERS = [scheme(PROBLEM) for scheme in (fj.schemes.unified, fj.schemes.synchronous, fj.schemes.dense)]
 BOX = LawIntervals(FIT.model, FIT.intervals)

@@ -73,7 +73,7 @@ def test_operations_of_a_network_that_cannot_be_counted_are_asked_for(tmp_path, 
 @pytest.mark.parametrize(
     ("compute", "says"),
     [
-        ("", ["joules_per_step", "joules_per_flop", "[device.gpu]", "neither"]),
+        ("", ["joules_per_step", "joules_per_flop", "[device.gpu]", "none"]),
         (f"{BY_OPERATION}\n{{gpu}}", ["joules_per_flop and [device.gpu]"]),
         (f"{BY_OPERATION}\njoules_per_sample = 1.0", ["joules_per_sample must be absent"]),
         (f"{BY_OPERATION}\nseconds_per_sample = 1.0", ["seconds_per_sample must be absent"]),
