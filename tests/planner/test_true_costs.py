@@ -55,7 +55,10 @@ def round_of(problem, H, sparsity, server, chosen):
             if fleet.downlink_seconds_per_bit is not None:
                 takes += float(fleet.downlink_seconds_per_bit[m]) * received + float(fleet.downlink_message_seconds[m])
         if fleet.codec_joules_per_parameter is not None:
+            entries = d / delta + (0.0 if server is None else d / server)
             spent += float(fleet.codec_joules_per_parameter[m]) * d
+            spent += float(fleet.codec_joules_per_entry[m]) * entries
+            takes += float(fleet.codec_seconds_per_entry[m]) * entries
         joules.append(spent)
         seconds.append(takes)
     return joules, seconds
@@ -117,6 +120,8 @@ def fleet_of(rng, devices, *, points=0, tails=True, downlink=True, times=True):
         "message_seconds": some(-3, -1),
         "seconds_per_bit": some(-8, -6) if times else None,
         "codec_joules_per_parameter": some(-9, -7),
+        "codec_joules_per_entry": some(-7, -4),
+        "codec_seconds_per_entry": some(-8, -6),
     }
     if downlink:
         costs |= {"downlink_joules_per_bit": some(-8, -5), "downlink_message_joules": some(-3, -1)}

@@ -160,7 +160,8 @@ class BatterySearch:
             held = np.atleast_1d(np.argmax(own))
             weight, total_cost = float(problem.devices), np.atleast_1d(cost.sum())
         per_round = fleet.battery_joules[held] / rounds
-        y = np.log(sparsity[held]) - 1.0 + (problem.value_bits + 1) * math.log(2.0)
+        beside = np.broadcast_to(problem.entry_bits("joules"), cost.shape)[held]
+        y = np.log(sparsity[held]) - 1.0 + (problem.value_bits + 1 + beside) * math.log(2.0)
         # c h = battery / K - rest, and dh/dx = -y / (delta ln 2): see frontier.py
         log_slope = per_round / rounds * math.log(2.0) * sparsity[held] / (cost[held] * y)
         radio_slope = -float(np.sum(total_cost / cost[held] * per_round / rounds))

@@ -175,6 +175,5 @@ class _Algorithm2:
 
     def _sums(self, delta: FloatArray) -> tuple[float, float]:
         """Return mean power and radio joules of a round without the fixed part."""
-        bits = self.problem.message_bits(delta)
         power = float(np.mean(delta**self.problem.rounds.exponent))
-        return power, float(np.sum(self.problem.fleet.joules_per_bit * bits))
+        return power, float(np.sum(self.problem.sending_joules(delta)))

@@ -123,6 +123,7 @@ class PointsFrontier:
                 exponent=problem.rounds.exponent,
                 lower=np.clip(lower, low, high),
                 upper=high,
+                entry_bits=problem.entry_bits("joules"),
             )
             for lower in choices.lower
         ]
@@ -145,7 +146,7 @@ class PointsFrontier:
         It is there once mu / M times the difference of the powers outweighs the difference of the joules.
         """
         fixed, lower = self._choices.fixed_joules, self._choices.lower
-        joules = fixed + self._problem.fleet.joules_per_bit * self._bits(np.clip(lower, *self._problem.sparsity))
+        joules = fixed + self._problem.sending_joules(np.clip(lower, *self._problem.sparsity))
         freest = self._choices.freest()
         columns = np.arange(self.devices)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -168,9 +169,6 @@ class PointsFrontier:
         """Return the point of each device there."""
         return self._choice(log_multiplier)[0]
 
-    def _bits(self, sparsity: FloatArray) -> FloatArray:
-        return self._problem.message_bits(sparsity)
-
     def _choice(self, log_multiplier: float) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the point and sparsity of each device that minimise its part of the tangent, and its joules."""
         weight = math.exp(log_multiplier) / self.devices
@@ -179,7 +177,7 @@ class PointsFrontier:
         sparsity, joules = np.ones(self.devices), np.zeros(self.devices)
         for number, frontier in enumerate(self._frontiers):
             delta = frontier.sparsity(log_multiplier)
-            spent = self._choices.fixed_joules[number] + self._problem.fleet.joules_per_bit * self._bits(delta)
+            spent = self._choices.fixed_joules[number] + self._problem.sending_joules(delta)
             value = spent + weight * delta**self._exponent
             better = value < best
             best, chosen = np.where(better, value, best), np.where(better, number, chosen)

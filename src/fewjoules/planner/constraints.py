@@ -54,7 +54,7 @@ def least_sparsity_in_time(problem: ControlProblem, local_steps: int, step_secon
     assert fleet.seconds_per_bit is not None
     assert step_seconds is not None
     left = problem.round_seconds - local_steps * step_seconds - rest
-    return _least_sparsity(problem, left, fleet.seconds_per_bit)
+    return _least_sparsity(problem, left, fleet.seconds_per_bit, problem.entry_bits("seconds"))
 
 
 def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, box: Box) -> Box:
@@ -65,7 +65,8 @@ def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, bo
     power = mean_power + problem.server_power()
     rounds = float(problem.rounds.rounds(power, local_steps, problem.devices))
     left = batteries / rounds - problem.joules_beside_bits(local_steps)
-    return Box(np.maximum(box.lower, _least_sparsity(problem, left, problem.fleet.joules_per_bit)), box.upper)
+    least = _least_sparsity(problem, left, problem.fleet.joules_per_bit, problem.entry_bits("joules"))
+    return Box(np.maximum(box.lower, least), box.upper)
 
 
 def least_consistent_power(
@@ -123,14 +124,18 @@ def battery_shortage(
     return float(ratio[device]), device, float(need[device])
 
 
-def _least_sparsity(problem: ControlProblem, budget: FloatArray, cost_per_bit: FloatArray) -> FloatArray:
-    """Return the least sparsity in the limits with cost_per_bit * bits <= budget; infinite where there is none."""
+def _least_sparsity(
+    problem: ControlProblem, budget: FloatArray, cost_per_bit: FloatArray, entry_bits: FloatArray | float
+) -> FloatArray:
+    """Return the least sparsity in the limits whose bits and entries cost at most ``budget``; infinite if none does."""
     low, high = problem.sparsity
-    kappa = problem.value_bits + 1
-    most, least = (cost_per_bit * float(problem.message_bits(delta)) for delta in (low, high))
+    kappa = np.broadcast_to(problem.value_bits + 1 + np.asarray(entry_bits), cost_per_bit.shape)
+    most, least = (
+        cost_per_bit * (problem.message_bits(delta) + problem.parameters / delta * entry_bits) for delta in (low, high)
+    )
     delta = np.where(budget >= most, low, np.inf)
     between = (budget >= least) & (budget < most)
     if between.any():
         share = budget[between] / (cost_per_bit[between] * problem.parameters) * (1.0 - _SLACK)
-        delta[between] = np.clip(np.exp(invert_message_bits(share, kappa)), low, high)
+        delta[between] = np.clip(np.exp(invert_message_bits(share, kappa[between])), low, high)
     return delta

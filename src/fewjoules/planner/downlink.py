@@ -56,9 +56,16 @@ class DownlinkFrontier:
     """The frontier of the devices with the server's added: the same interface, and ``downlink_sparsity``."""
 
     def __init__(
-        self, clients: Senders, downlink: Downlink, *, joules_per_bit: float, parameters: int, exponent: float
+        self,
+        clients: Senders,
+        downlink: Downlink,
+        *,
+        joules_per_bit: float,
+        joules_per_entry: float,
+        parameters: int,
+        exponent: float,
     ) -> None:
-        """``joules_per_bit`` is that of all devices together."""
+        """Costs of a bit and of decoding an entry are those of all devices together."""
         self._clients, self._downlink = clients, downlink
         low, high = downlink.sparsity
         self._server = Frontier(
@@ -68,6 +75,7 @@ class DownlinkFrontier:
             exponent=exponent,
             lower=low,
             upper=high,
+            entry_bits=joules_per_entry / joules_per_bit if joules_per_bit > 0.0 else 0.0,
         )
 
     @property

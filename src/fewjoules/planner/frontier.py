@@ -9,14 +9,15 @@ which is convex. With B = 1 - kappa ln 2, n = q + 1 and y = x - B the stationary
     n y - ln y = t,    t = ln c - ln(q ln 2 mu / M) - n B:
 
 Corollary 3 of [LI21] for q = 2, where y = -W(-exp(-t) n) / n on the Lambert branch W_{-1}. The other branch
-is a maximum at delta < 1. Working with t keeps exp(3 B), about 1e-29, out of the arithmetic. Devices
+is a maximum at delta < 1. An entry that costs joules of its own, beside its bits, has a larger kappa. Working with t
+keeps exp(3 B), about 1e-29, out of the arithmetic. Devices
 with c = 0 have t = -inf and stay at their lower bound.
 """
 
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,17 +55,22 @@ def lambert_root(t: FloatArray, n: float, low: FloatArray | float) -> FloatArray
     return y
 
 
-def invert_message_bits(bits_per_parameter: FloatArray, kappa: float) -> FloatArray:
+def invert_message_bits(bits_per_parameter: FloatArray, kappa: FloatArray | float) -> FloatArray:
     """Return the ln(delta) at which h(ln delta) is the given positive number, at most kappa."""
     t = kappa * _LN2 - np.log(bits_per_parameter * _LN2)
     return lambert_root(t, 1.0, kappa * _LN2) - kappa * _LN2
 
 
-def _distinct(costs: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the different costs in order, and how often each occurs."""
-    ordered = np.sort(costs)
-    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    return ordered[first], np.diff(first, append=costs.size).astype(np.float64)
+def _distinct(costs: FloatArray, bits: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the different pairs of cost and bits of an entry in order, and how often each occurs."""
+    if bits.ndim == 0:
+        ordered = np.sort(costs)
+        first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        return ordered[first], bits, np.diff(first, append=costs.size).astype(np.float64)
+    order = np.lexsort((bits, costs))
+    ordered, beside = costs[order], bits[order]
+    first = np.flatnonzero(np.concatenate([[True], (ordered[1:] != ordered[:-1]) | (beside[1:] != beside[:-1])]))
+    return ordered[first], beside[first], np.diff(first, append=costs.size).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,24 @@ class Senders(Protocol):
         """Return the sparsity of each device where the tangent of this slope touches the frontier."""
 
 
+class _Bounds(NamedTuple):
+    """B of the equation above, and y and t at the bounds of the sparsity: numbers, or one for each device."""
+
+    B: FloatArray
+    y_lower: FloatArray
+    y_upper: FloatArray
+    t_lower: FloatArray
+    t_upper: FloatArray
+
+    @classmethod
+    def of(cls, B: FloatArray, lower: FloatArray, upper: float, n: float) -> "_Bounds":
+        y_lower, y_upper = np.log(lower) - B, np.log(upper) - B
+        return cls(B, y_lower, y_upper, *(np.asarray(n * y - np.log(y)) for y in (y_lower, y_upper)))
+
+    def part(self, part: slice) -> "_Bounds":
+        return _Bounds(*(one[part] if one.ndim else one for one in self))
+
+
 class Frontier:
     """Least radio joules of a round for each mean power s = mean(delta^q), under bounds on each sparsity.
 
@@ -115,26 +139,27 @@ class Frontier:
         exponent: float,
         lower: ArrayLike,
         upper: float,
+        entry_bits: ArrayLike = 0.0,
     ) -> None:
-        """Precompute the terms that do not depend on the multiplier."""
-        costs = joules_per_bit * float(parameters)
+        """Precompute the terms that do not depend on the multiplier.
+
+        ``entry_bits`` are the joules of an entry beside its bits, in bits: one number, or one for each device.
+        """
+        costs, beside = joules_per_bit * float(parameters), np.asarray(entry_bits, dtype=np.float64)
         self._devices = costs.size
         self._cost_of_device = costs
+        self._B_of_device = 1.0 - (value_bits + 1 + beside) * _LN2
         self._count: FloatArray | float = 1.0
         if np.ndim(lower) == 0:
-            costs, self._count = _distinct(costs)
+            costs, beside, self._count = _distinct(costs, beside)
         self._cost = costs
         with np.errstate(divide="ignore"):
             self._log_cost = np.log(costs)
         self._exponent = exponent
         self._n = exponent + 1.0
-        self._B = 1.0 - (value_bits + 1) * _LN2
         self._lower = np.asarray(lower, dtype=np.float64)
         self._upper = upper
-        self._y_lower = np.log(self._lower) - self._B
-        self._y_upper = np.log(upper) - self._B
-        self._t_lower = self._n * self._y_lower - np.log(self._y_lower)
-        self._t_upper = float(self._n * self._y_upper - np.log(self._y_upper))
+        self._bounds = _Bounds.of(1.0 - (value_bits + 1 + beside) * _LN2, self._lower, upper, self._n)
         self._pool = ThreadPoolExecutor(CORES) if costs.size > _CHUNKS_FOR_THREADS * _CHUNK else None
 
     @property
@@ -148,10 +173,9 @@ class Frontier:
         paying = self._cost > 0.0
         if not paying.any():
             return 0.0, 0.0
-        offset = float(self._offset(0.0))
-        lowest = float(self._log_cost[paying].min()) + offset - self._t_upper
-        t_lower = np.broadcast_to(self._t_lower, self._log_cost.shape)
-        highest = float((self._log_cost - t_lower).max()) + offset
+        shifted = self._log_cost + self._offset(0.0, self._bounds.B)
+        lowest = float((shifted - self._bounds.t_upper)[paying].min())
+        highest = float((shifted - self._bounds.t_lower).max())
         return min(lowest, highest), highest
 
     def points(self, log_multipliers: ArrayLike) -> Points:
@@ -175,31 +199,32 @@ class Frontier:
         def fill(part: slice) -> None:
             with np.errstate(divide="ignore"):
                 log_cost = np.log(self._cost_of_device[part])
-            lower, y_lower = self._part(self._lower, part), self._part(self._y_lower, part)
-            y = self._stationary(log_cost, np.float64(log_multiplier), part)
-            inside = np.clip(np.exp(y + self._B), lower, self._upper)
-            sparsity[part] = np.where(y <= y_lower, lower, np.where(y >= self._y_upper, self._upper, inside))
+            lower, B = self._part(self._lower, part), self._part(self._B_of_device, part)
+            bounds = _Bounds.of(B, lower, self._upper, self._n)
+            y = self._stationary(log_cost, np.float64(log_multiplier), bounds)
+            inside = np.clip(np.exp(y + B), lower, self._upper)
+            sparsity[part] = np.where(y <= bounds.y_lower, lower, np.where(y >= bounds.y_upper, self._upper, inside))
 
         list((map if self._pool is None else self._pool.map)(fill, parts))
         return sparsity
 
-    def _offset(self, log_multiplier: ArrayLike) -> FloatArray:
+    def _offset(self, log_multiplier: ArrayLike, B: FloatArray) -> FloatArray:
         """Return t - ln c."""
         log_weight = math.log(self._exponent * _LN2 / self.devices) + np.asarray(log_multiplier)
-        return np.asarray(-log_weight - self._n * self._B)
+        return np.asarray(-log_weight - self._n * B)
 
-    def _stationary(self, log_cost: FloatArray, log_multiplier: ArrayLike, part: slice) -> FloatArray:
-        t_lower, y_lower = self._part(self._t_lower, part), self._part(self._y_lower, part)
-        t = np.clip(log_cost + self._offset(log_multiplier), t_lower, self._t_upper)
-        return np.minimum(lambert_root(t, self._n, y_lower), self._y_upper)
+    def _stationary(self, log_cost: FloatArray, log_multiplier: ArrayLike, bounds: _Bounds) -> FloatArray:
+        t = np.clip(log_cost + self._offset(log_multiplier, bounds.B), bounds.t_lower, bounds.t_upper)
+        return np.minimum(lambert_root(t, self._n, bounds.y_lower), bounds.y_upper)
 
     def _sums(self, log_multiplier: FloatArray, part: slice) -> tuple[FloatArray, FloatArray]:
         """Sum delta^q and c h(ln delta) over devices; h = (y + 1) / (delta ln 2)."""
-        y = self._stationary(self._log_cost[part], log_multiplier, part)
+        bounds = self._bounds.part(part)
+        B, y = bounds.B, self._stationary(self._log_cost[part], log_multiplier, bounds)
         count = self._part(np.asarray(self._count), part)
-        inverse_delta = np.exp(-(y + self._B))
+        inverse_delta = np.exp(-(y + B))
         radio = self._cost[part] * count * (y + 1.0) * inverse_delta / _LN2
-        power = inverse_delta**-self._exponent if self._exponent == 2.0 else np.exp(self._exponent * (y + self._B))
+        power = inverse_delta**-self._exponent if self._exponent == 2.0 else np.exp(self._exponent * (y + B))
         return np.sum(power * count, axis=-1), np.sum(radio, axis=-1)
 
     @staticmethod

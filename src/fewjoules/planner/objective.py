@@ -36,11 +36,9 @@ class Objective:
 
     @classmethod
     def _with_server(cls, problem: ControlProblem, steps: IntArray, fixed: FloatArray) -> "Objective":
-        server, costs = problem.server, problem.fleet.downlink_joules_per_bit
-        if server is None or costs is None or server.chosen:
+        if problem.server is None or problem.server.chosen:
             return cls(problem.rounds, problem.devices, steps, fixed)
-        broadcast = float(np.sum(costs)) * problem.downlink_bits()
-        return cls(problem.rounds, problem.devices, steps, fixed + broadcast, problem.server_power())
+        return cls(problem.rounds, problem.devices, steps, fixed + problem.broadcast_joules(), problem.server_power())
 
     def rounds(self, mean_power: FloatArray) -> FloatArray:
         """Return K, shape (points, choices)."""

@@ -23,10 +23,12 @@ class Pooling:
         return with_server(self.problem, self._clients(box))
 
     def _clients(self, box: Box | None) -> Frontier:
-        problem, costs = self.problem, self.problem.fleet.joules_per_bit
+        problem, costs, beside = self.problem, self.problem.fleet.joules_per_bit, self.problem.entry_bits("joules")
         lower: FloatArray | float = problem.sparsity[0] if box is None else box.lower
         if self.shared:
-            costs, lower = np.full_like(costs, costs.mean()), float(np.max(lower))
+            mean = costs.mean()
+            beside = float(np.mean(costs * beside) / mean) if mean > 0.0 else 0.0
+            costs, lower = np.full_like(costs, mean), float(np.max(lower))
         return Frontier(
             costs,
             parameters=problem.parameters,
@@ -34,6 +36,7 @@ class Pooling:
             exponent=problem.rounds.exponent,
             lower=lower,
             upper=problem.sparsity[1],
+            entry_bits=beside,
         )
 
     def pool(self, box: Box) -> Box:
@@ -50,6 +53,7 @@ def with_server(problem: ControlProblem, clients: Senders) -> Senders:
         clients,
         server,
         joules_per_bit=float(np.sum(costs)),
+        joules_per_entry=problem.joules_per_received_entry(),
         parameters=problem.parameters,
         exponent=problem.rounds.exponent,
     )

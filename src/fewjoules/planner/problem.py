@@ -100,7 +100,7 @@ class ControlProblem:
             rounds = max(self.predicted_rounds(h, high, most) for h in self.step_choices[[0, -1]].tolist())
             per_round = (
                 float(self.message_bits(low)) * float(np.sum(self.fleet.joules_per_bit))
-                + float(np.sum(self.downlink_joules(1.0)))
+                + float(np.sum(self.downlink_joules(1.0) + self._entries("joules", 2.0 * self.parameters)))
                 + float(self.fixed_joules(self.step_choices[-1:])[0])
             )
         if not np.isfinite(rounds * per_round):
@@ -172,6 +172,18 @@ class ControlProblem:
         chosen = self.server.sparsity[0] if downlink_sparsity is None else downlink_sparsity
         return float(estimated_message_bits(self.parameters, chosen, self.server.value_bits))
 
+    def joules_per_received_entry(self) -> float:
+        """Joules of all devices to decode one entry of the broadcast."""
+        return float(np.sum(self._entries("joules", 1.0)))
+
+    def broadcast_joules(self, downlink_sparsity: float | None = None) -> float:
+        """Joules of all devices for the bits and the entries of the broadcast."""
+        costs = self.fleet.downlink_joules_per_bit
+        if self.server is None or costs is None:
+            return 0.0
+        entries = self._entries("joules", self._received(downlink_sparsity))
+        return float(np.sum(costs)) * self.downlink_bits(downlink_sparsity) + float(np.sum(entries))
+
     def downlink_joules(self, downlink_sparsity: float | None = None) -> FloatArray:
         """Joules of each device to receive the broadcast, shape (devices,)."""
         costs = self.fleet.downlink_joules_per_bit
@@ -189,20 +201,34 @@ class ControlProblem:
             "downlink": self.downlink_joules(downlink_sparsity),
             "tail": planned_tail_joules(fleet, fleet.seconds_per_step, local_steps, self.server is not None),
             "compute": local_steps * fleet.joules_per_step,
-            "codec": self._coding("joules"),
+            "codec": self._coding("joules")
+            + self._entries("joules", self._sent(sparsity) + self._received(downlink_sparsity)),
         }
 
     def round_joules(self, local_steps: int, sparsity: ArrayLike, downlink_sparsity: float | None = None) -> FloatArray:
         """Joules of each device in one round, shape (devices,)."""
+        return self.sending_joules(sparsity) + self.joules_beside_bits(local_steps, downlink_sparsity)
+
+    def sending_joules(self, sparsity: ArrayLike) -> FloatArray:
+        """Joules of each device for the bits and the entries that it sends."""
         bits = self.fleet.joules_per_bit * self.message_bits(sparsity)
-        return bits + self.joules_beside_bits(local_steps, downlink_sparsity)
+        return bits + self._entries("joules", self._sent(sparsity))
+
+    def _sent(self, sparsity: ArrayLike) -> FloatArray:
+        return self.parameters / np.asarray(sparsity, dtype=np.float64)
+
+    def _received(self, downlink_sparsity: float | None) -> float:
+        if self.server is None:
+            return 0.0
+        return self.parameters / (self.server.sparsity[0] if downlink_sparsity is None else downlink_sparsity)
 
     def joules_beside_bits(self, local_steps: int, downlink_sparsity: float | None = None) -> FloatArray:
-        """Joules of each device in one round beside the bits that it sends, shape (devices,)."""
+        """Joules of each device in one round beside what it sends, shape (devices,)."""
         fleet = self.fleet
         tails = planned_tail_joules(fleet, fleet.seconds_per_step, local_steps, self.server is not None)
         radio = fleet.message_joules + self.downlink_joules(downlink_sparsity) + tails
-        return radio + local_steps * fleet.joules_per_step + self._coding("joules")
+        received = self._entries("joules", self._received(downlink_sparsity))
+        return radio + local_steps * fleet.joules_per_step + self._coding("joules") + received
 
     def fixed_joules(self, local_steps: IntArray) -> FloatArray:
         """Joules of a round of all devices beside the bits of their messages, for each H; points are the cheapest."""
@@ -219,9 +245,24 @@ class ControlProblem:
         return joules if self.server is None else joules + float(np.sum(self.fleet.downlink_message_joules))
 
     def _coding(self, unit: str) -> FloatArray:
-        """Joules or seconds of a pass of the codec over the model; those of its entries are not planned."""
+        """Joules or seconds of a pass of the codec over the model."""
         costs = getattr(self.fleet, f"codec_{unit}_per_parameter")
         return np.zeros(self.devices) if costs is None else costs * float(self.parameters)
+
+    def _entries(self, unit: str, count: ArrayLike) -> FloatArray:
+        """Joules or seconds of the codec for these numbers of entries."""
+        costs = getattr(self.fleet, f"codec_{unit}_per_entry")
+        return np.zeros(self.devices) if costs is None else costs * count
+
+    def entry_bits(self, unit: str) -> FloatArray | float:
+        """Joules or seconds of the codec for one entry as bits of the uplink, for the frontier; 0 where bits are free.
+
+        A device whose bits are free is planned without what its entries cost: bounds stay below the truth.
+        """
+        per_entry, per_bit = getattr(self.fleet, f"codec_{unit}_per_entry"), getattr(self.fleet, f"{unit}_per_bit")
+        if per_entry is None or per_bit is None or not np.any(per_entry > 0.0):
+            return 0.0
+        return np.divide(per_entry, per_bit, out=np.zeros(self.devices), where=per_bit > 0.0)
 
     def fixed_seconds(self, local_steps: int, downlink_sparsity: float | None = None) -> FloatArray | None:
         """Seconds of each device in one round without the bits that it sends, or None if a time is unknown."""
@@ -229,6 +270,7 @@ class ControlProblem:
         if fleet.seconds_per_step is None or (self.server is not None and fleet.downlink_seconds_per_bit is None):
             return None
         seconds = fleet.message_seconds + self._coding("seconds") + local_steps * fleet.seconds_per_step
+        seconds = seconds + self._entries("seconds", self._received(downlink_sparsity))
         if self.server is not None and fleet.downlink_seconds_per_bit is not None:
             bits = self.downlink_bits(downlink_sparsity)
             seconds = seconds + fleet.downlink_seconds_per_bit * bits + fleet.downlink_message_seconds
@@ -241,7 +283,8 @@ class ControlProblem:
         rest = self.fixed_seconds(local_steps, downlink_sparsity)
         if rest is None or self.fleet.seconds_per_bit is None:
             return None
-        return self.fleet.seconds_per_bit * self.message_bits(sparsity) + rest
+        sent = self.fleet.seconds_per_bit * self.message_bits(sparsity)
+        return sent + self._entries("seconds", self._sent(sparsity)) + rest
 
     def require_device_seconds(
         self, local_steps: int, sparsity: ArrayLike, downlink_sparsity: float | None = None
