@@ -67,7 +67,9 @@ def _distinct(costs: FloatArray, bits: FloatArray) -> tuple[FloatArray, FloatArr
         ordered = np.sort(costs)
         first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
         return ordered[first], bits, np.diff(first, append=costs.size).astype(np.float64)
-    order = np.lexsort((bits, costs))
+    order = np.argsort(costs)
+    if np.any(np.diff(costs[order]) == 0.0):
+        order = np.lexsort((bits, costs))
     ordered, beside = costs[order], bits[order]
     first = np.flatnonzero(np.concatenate([[True], (ordered[1:] != ordered[:-1]) | (beside[1:] != beside[:-1])]))
     return ordered[first], beside[first], np.diff(first, append=costs.size).astype(np.float64)

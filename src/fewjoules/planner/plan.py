@@ -252,7 +252,9 @@ def _plan_from_dict(entry: Any, version: int) -> Plan:
 
 
 def _checked_points(points: Any, devices: int) -> IntArray:
-    if isinstance(points, np.ndarray):
+    if isinstance(points, np.ndarray) and points.shape == (devices,) and points.dtype.kind == "i":
+        if 0 <= points.min() <= points.max() < MAX_POINTS:
+            return points
         points = points.tolist()
     if not isinstance(points, list) or len(points) != devices:
         raise InvalidInputError(f"operating_points must be a list of {devices} numbers, got {shown(points)}")
