@@ -4,14 +4,17 @@ import functools
 import re
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fewjoules.cli import app
 from fewjoules.errors import InvalidInputError
+from fewjoules.metering.fit import Coefficient, CostFit
 from fewjoules.metering.protocol import Bench, Protocol
 from fewjoules.profiles.profile import Profile
+from fewjoules.reports.measured import _of_both
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.scenario import device_costs
 from tests.metering.trees import add_zone
@@ -194,3 +197,25 @@ def test_a_scenario_without_training_is_refused(tmp_path):
     done = run("measure", "step", write(tmp_path, text.replace("softmax", "lenet5")), *STEP)
     assert done.exit_code == 2
     assert "[training] is missing" in done.stderr
+
+
+CLOCKS = (("measure", "step", "--clocks-from"), ("calibrate", "gpu"))
+
+
+def test_recorded_clocks_are_fitted_as_calibrate_does():
+    file = str(Path(__file__).parents[1] / "examples" / "gpu-measurements.csv")
+    measured, calibrated = (CliRunner().invoke(app, [*words, file]) for words in CLOCKS)
+    assert measured.exit_code == 0
+    assert "[device.gpu]" in measured.stdout
+    assert measured.stdout == calibrated.stdout
+
+
+def test_what_messages_cost_is_booked_as_it_was_measured():
+    """A round writes and reads one message: each entry of both is charged once, the parameters once."""
+    writing, reading = (
+        CostFit((Coefficient(p, p, p), Coefficient(e, e, e)), 0.0) for p, e in ((3.0, 10.0), (1.0, 4.0))
+    )
+    both = _of_both(writing, reading)
+    entries, parameters = 7.0, 100.0
+    told = both.coefficients[0].value * parameters + both.coefficients[1].value * (entries + entries)
+    assert told == (3.0 + 1.0) * parameters + (10.0 + 4.0) * entries

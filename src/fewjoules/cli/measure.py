@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fewjoules.cli import options, running
+from fewjoules.cli.calibrate import calibrate_gpu
 from fewjoules.cli.console import plain_errors
 from fewjoules.cli.progress import phases
 from fewjoules.errors import InvalidInputError, require_number
@@ -62,6 +63,10 @@ def measure_step(
     name: _Name = "measured",
     max_seconds: _MaxSeconds = LIMIT_SECONDS,
     allow_outside: options.AllowOutside = False,
+    clocks_from: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="FILE.csv", help="Measure nothing: fit the GPU model to recorded operating points."),
+    ] = None,
 ) -> None:
     """Measure local steps of the scenario's model and optimiser, as a [[device]] table.
 
@@ -69,8 +74,8 @@ def measure_step(
     Idle power is measured first. Each batch size is warmed up and then tried until the 95 % interval of the mean is
     within 2 % of it. Joules and seconds are fitted as a fixed part of a step and a part for each sample.
 
-    Without a meter only seconds are measured, and the exit code is 1. Power and time at several clocks of a GPU are
-    fitted by fewjoules calibrate gpu.
+    Without a meter only seconds are measured, and the exit code is 1. --clocks-from fits power and time at several
+    clocks of a GPU, which you set and recorded, as fewjoules calibrate gpu does; clocks are never changed here.
 
     Examples:
 
@@ -80,6 +85,9 @@ def measure_step(
       fewjoules measure step fleet.toml --batch-sizes 8,16,64 --meter rapl
       fewjoules measure step fleet.toml --profile my-board  a profile, my-board.toml, for scenarios
     """
+    if clocks_from is not None:
+        calibrate_gpu(clocks_from)
+        return
     with plain_errors(), _new_file(out, profile, seconds_only) as write:
         from fewjoules.reports.measured import shortfalls, step_profile, step_table
         from fewjoules.runs.device import choose_device, gpu_uuid
@@ -122,7 +130,7 @@ def measure_codec(
 
     Messages are written and read on the processor, as on a device, with the scenario's compressor and kind of values.
     Joules and seconds are fitted as a part for each parameter of the model and a part for each entry that is sent;
-    those of writing and of reading are added up. The protocol is that of fewjoules measure step.
+    a parameter is written and read once a round, an entry costs the mean of writing and reading one. The protocol is that of fewjoules measure step.
 
     Example:
 

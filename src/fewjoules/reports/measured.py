@@ -45,7 +45,7 @@ def step_profile(costs: Costs, told: Circumstances, flops_per_sample: float) -> 
 
 
 def codec_table(writing: Costs, reading: Costs, told: Circumstances) -> str:
-    """Return the table of messages: selection and encoding, and decoding, added up."""
+    """Return the table of messages: selection and encoding, and decoding."""
     missing = ["joules_per_step, seconds_per_step: see fewjoules measure step"]
     if writing.joules is None:
         missing.insert(0, f"codec_joules_per_parameter, codec_joules_per_entry: {_NO_JOULES}")
@@ -95,8 +95,8 @@ def _steps(costs: Costs, told: Circumstances) -> _Measured:
 
 
 def _messages(writing: Costs, reading: Costs, told: Circumstances) -> _Measured:
-    joules = _sum(_chosen(writing, told), _chosen(reading, told))
-    seconds = _sum(writing.seconds, reading.seconds)
+    joules = _of_both(_chosen(writing, told), _chosen(reading, told))
+    seconds = _of_both(writing.seconds, reading.seconds)
     assert seconds is not None
     keys = _keys(joules, seconds, ("per_parameter", "per_entry"), "codec_")
     terms = "per parameter + per entry"
@@ -107,12 +107,14 @@ def _chosen(costs: Costs, told: Circumstances) -> CostFit | None:
     return costs.gross_joules if told.with_idle else costs.joules
 
 
-def _sum(first: CostFit | None, second: CostFit | None) -> CostFit | None:
-    if first is None or second is None:
+def _of_both(writing: CostFit | None, reading: CostFit | None) -> CostFit | None:
+    """Return the costs as they are booked: a round passes the parameters once each way, an entry goes one way."""
+    if writing is None or reading is None:
         return None
-    pairs = zip(first.coefficients, second.coefficients, strict=True)
-    residual = max(first.largest_residual, second.largest_residual)
-    return CostFit(tuple(one + other for one, other in pairs), residual)
+    pairs = zip(writing.coefficients, reading.coefficients, strict=True)
+    sums = tuple(one + other for one, other in pairs)
+    residual = max(writing.largest_residual, reading.largest_residual)
+    return CostFit((sums[0], *(entry / 2.0 for entry in sums[1:])), residual)
 
 
 def _keys(joules: CostFit | None, seconds: CostFit, ends: tuple[str, str], prefix: str) -> dict[str, Coefficient]:
