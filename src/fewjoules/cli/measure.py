@@ -129,8 +129,9 @@ def measure_codec(
     """Measure selection, encoding and decoding of the scenario's updates, as a [[device]] table.
 
     Messages are written and read on the processor, as on a device, with the scenario's compressor and kind of values.
-    Joules and seconds are fitted as a part for each parameter of the model and a part for each entry that is sent;
-    a parameter is written and read once a round, an entry costs the mean of writing and reading one. The protocol is that of fewjoules measure step.
+    Joules and seconds are fitted as a part for each parameter of the model and a part for each entry that is sent: a
+    parameter is passed in writing and in reading, an entry costs the mean of writing and reading one. The protocol is
+    that of fewjoules measure step.
 
     Example:
 
