@@ -92,7 +92,7 @@ def test_the_legend_names_a_kind_that_only_a_later_run_spent(tmp_path):
 
 def test_the_legend_of_all_kinds_fits_one_column(tmp_path):
     run = RunResults.load(make_run(tmp_path / "a", downlink=True))
-    run.device_joules.update({kind: run.device_joules["uplink"] for kind in ("tail", "codec")})
+    run.device_joules.update(dict.fromkeys(("tail", "codec"), run.device_joules["uplink"]))
     with mpl.rc_context(run_plots._STYLE):
         figure = run_plots.draw_joules([run])
         figure.draw_without_rendering()
