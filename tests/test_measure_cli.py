@@ -16,7 +16,7 @@ from fewjoules.metering.protocol import Bench, Protocol
 from fewjoules.profiles.profile import Profile
 from fewjoules.reports.measured import _of_both
 from fewjoules.scenario import Scenario
-from fewjoules.scenario.scenario import device_costs
+from fewjoules.scenario.scenario import read_device
 from tests.metering.trees import add_zone
 from tests.scenario.test_training_scenario import SCENARIO
 from tests.test_bad_input import assert_refused, run, write
@@ -100,9 +100,10 @@ def test_the_file_with_a_radio_is_what_a_node_reports_its_costs_from(scenario, q
     file = tmp_path / "node.toml"
     assert measure("step", scenario, *STEP, "--out", file).exit_code == 0
     with pytest.raises(InvalidInputError, match=r"joules_per_bit and \[device.radio\], got neither"):
-        device_costs(file)
+        read_device(file)
     file.write_text(file.read_text() + "joules_per_bit = 2e-7\n")
-    costs = device_costs(file)
+    costs, marks = read_device(file)
+    assert (marks["compute"], marks["uplink"]) == ("measured", "assumed")
     (device,) = tomllib.loads(file.read_text())["device"]
     measured = ("joules_per_step", "seconds_per_step", "joules_per_sample", "seconds_per_sample")
     assert {name: costs[name] for name in measured} == {name: device[name] for name in measured}

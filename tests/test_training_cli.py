@@ -23,6 +23,7 @@ from fewjoules.ledger.parquet import read_table
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEMES
+from fewjoules.provenance import MARKS
 from fewjoules.runs.lock import LOCK
 from fewjoules.scenario import Scenario
 from tests.datasets.files import write_mnist
@@ -67,10 +68,11 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run in which every account is used: drawn channel, charged downlink, lost uploads, a cost a sample."""
+    """A run in which every account is used: drawn channel, charged downlink, lost uploads, a cost a sample, marks."""
     lines = ['channel = "drawn"', 'downlink = "charged"', "participation = 0.5", "failure_probability = 0.3"]
     costs = ("joules_per_step = 5e-4", "joules_per_step = 5e-4\njoules_per_sample = 1e-6")
-    return train(tmp_path_factory.mktemp("trained"), *lines, replace=[costs, (ROUNDS, "rounds = 5")])
+    marks = ('name = "near"', 'name = "near"\nprovenance = {uplink = "measured", compute = "measured"}')
+    return train(tmp_path_factory.mktemp("trained"), *lines, replace=[costs, marks, (ROUNDS, "rounds = 5")])
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +117,24 @@ def test_the_joules_of_a_run_are_the_sum_of_its_ledger_and_its_last_metrics(trai
     for name in ("joules", "radio_joules", "compute_joules", "seconds", "payload_bytes"):
         assert summary[name] == last[f"total_{name}"]
     assert summary["payload_bytes"] == ledger["payload_bytes"].sum()
+
+
+def test_the_joules_by_kind_and_mark_are_the_sums_of_the_ledger(trained):
+    summary, ledger = summary_of(trained), ledger_of(trained)
+    split = summary["joules_by_kind"]
+    assert {kind: list(marks) for kind, marks in split.items()} == {
+        "uplink": ["measured", "fitted"],
+        "downlink": ["assumed"],
+        "tail": ["assumed"],
+        "compute": ["measured", "assumed"],
+        "codec": ["assumed"],
+    }
+    for kind, marks in split.items():
+        for mark, joules in marks.items():
+            rows = ledger[ledger[f"{kind}_mark"] == MARKS.index(mark)]
+            assert joules == math.fsum(rows[f"{kind}_joules"])
+    total = math.fsum(joules for marks in split.values() for joules in marks.values())
+    assert total == pytest.approx(summary["joules"], rel=1e-12)
 
 
 def test_the_ledger_charges_what_the_fleet_says(trained):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fewjoules.errors import InvalidInputError, shown
+from fewjoules.errors import InvalidInputError, require_number, shown
 
 MARKS = ("measured", "fitted", "profile", "assumed")  # from the best known to the least known
 ASSUMED = MARKS.index("assumed")
@@ -52,3 +52,16 @@ def joules_by_mark(joules: Any, codes: Codes) -> dict[str, float]:
     sums = np.bincount(codes, weights=joules, minlength=len(MARKS))
     present = np.bincount(codes, minlength=len(MARKS)) > 0
     return {mark: float(sums[code]) for code, mark in enumerate(MARKS) if present[code]}
+
+
+def require_joules(name: str, joules: Any) -> dict[str, dict[str, float]]:
+    """Return joules by kind and mark, or refuse what is no such table."""
+    if not isinstance(joules, Mapping) or not set(joules) <= set(KINDS):
+        raise InvalidInputError(f"{name} must be a table of {', '.join(KINDS)}, got {shown(joules)}")
+    for kind, split in joules.items():
+        if not isinstance(split, Mapping) or not set(split) <= set(MARKS):
+            raise InvalidInputError(f"{name} of {kind} must be a table of {', '.join(MARKS)}, got {shown(split)}")
+    return {
+        kind: {mark: require_number(f"{name} of {kind}", value, low=0.0) for mark, value in split.items()}
+        for kind, split in joules.items()
+    }

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fewjoules.provenance import KINDS
 from fewjoules.reports import curves
+from fewjoules.reports.plots import COLOURS
 from fewjoules.runs.results import RunResults
 from tests.reports.made_up import make_comparison, make_run
 
@@ -52,6 +54,26 @@ def test_without_joules_there_is_no_error_curve_and_no_bar(tmp_path):
     assert curves.error_curves(runs) == []
     assert curves.device_bars(runs) == []
     assert curves.forecasts(runs)["joules"] == []
+
+
+def test_kinds_of_which_no_device_spent_a_joule_are_left_out(tmp_path):
+    (run,) = made(tmp_path, downlink=True)
+    run.device_joules["compute"][:] = 0.0
+    (drawn,) = curves.device_bars([run])
+    assert list(drawn.joules) == ["uplink", "downlink"]
+    for joules in run.device_joules.values():
+        joules[:] = 0.0
+    (drawn,) = curves.device_bars([run])
+    assert sum(values.sum() for values in drawn.joules.values()) == 0.0
+
+
+def test_every_kind_of_joules_has_a_colour_that_no_run_has(tmp_path):
+    known = [RunResults.load(make_run(tmp_path / name, scheme=name, rounds=4)) for name in COLOURS]
+    others = [RunResults.load(make_run(tmp_path / f"own-{n}", scheme=f"own-{n}", rounds=4)) for n in range(9)]
+    used = {look.colour.lower() for look in (*curves.looks(known + others), *curves.looks(others))}
+    assert list(curves.KIND_COLOURS) == list(KINDS)
+    assert len(set(curves.KIND_COLOURS.values())) == len(KINDS)
+    assert used.isdisjoint(colour.lower() for colour in curves.KIND_COLOURS.values())
 
 
 @pytest.mark.parametrize(("devices", "bars"), [(1, 1), (60, 60), (61, 61), (1000, 200), (1003, 200)])

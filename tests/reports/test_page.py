@@ -114,6 +114,32 @@ def test_tables_hold_the_numbers_of_the_figures(compared):
     assert all(row[0] in text for row in joules.rows)
 
 
+def test_the_panels_of_joules_share_one_legend_of_the_kinds_that_they_show(tmp_path):
+    runs = load(make_run(tmp_path / "a"), make_run(tmp_path / "b", downlink=True))
+    joules = sections(runs)[2]
+    assert list(joules.legend) == ["uplink", "downlink", "compute"]
+    for panel in joules.panels:
+        assert panel["layout"]["showlegend"] is False
+        assert all(trace["marker"]["color"] == joules.legend[trace["name"]] for trace in panel["data"])
+    text = page(runs, "title")
+    assert all(f'style="background:{colour}"></span>{kind}' in text for kind, colour in joules.legend.items())
+
+
+def test_the_page_tells_where_joules_go_and_where_they_come_from(tmp_path):
+    split = {"uplink": {"fitted": 1.0, "measured": 2.0}, "tail": {"profile": 5.0}, "codec": {"assumed": 0.0}}
+    runs = load(make_run(tmp_path / "a", joules_by_kind=split), make_run(tmp_path / "b", scheme="dense"))
+    kinds, marks = sections(runs)[3:5]
+    assert kinds.numbers.titles == ("scheme", "J booked", "uplink J", "tail J")
+    assert kinds.numbers.rows == (("flexible", "8", "3 (38 %)", "5 (62 %)"),)
+    assert marks.numbers.titles == ("scheme", "J booked", "measured J", "fitted J", "profile J")
+    assert marks.numbers.rows == (("flexible", "8", "2 (25 %)", "1 (12 %)", "5 (62 %)"),)
+    text = page(runs, "title")
+    shown = text.partition("<h2>Where the joules come from</h2>")[2].partition("</section>")[0]
+    assert "5 (62 %)" in shown
+    assert "<details>" not in shown
+    assert len(sections(runs[1:])) == 5, "a run of old does not tell them"
+
+
 def test_many_devices_without_names_have_words_and_no_table(tmp_path):
     (run,) = load(make_run(tmp_path / "a", devices=100, rounds=10))
     _, _, joules, sparsity, _ = sections([run])

@@ -82,3 +82,22 @@ def test_an_unknown_format_and_no_runs_are_refused(tmp_path):
         save_plots([RunResults.load(make_run(tmp_path / "run"))], tmp_path, "gif")
     with pytest.raises(InvalidInputError, match="at least 1 run, got 0"):
         save_plots([], tmp_path)
+
+
+def test_the_legend_names_a_kind_that_only_a_later_run_spent(tmp_path):
+    runs = [RunResults.load(make_run(tmp_path / "a")), RunResults.load(make_run(tmp_path / "b", downlink=True))]
+    (legend,) = run_plots.draw_joules(runs).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["uplink", "downlink", "compute"]
+
+
+def test_the_legend_of_all_kinds_fits_one_column(tmp_path):
+    run = RunResults.load(make_run(tmp_path / "a", downlink=True))
+    run.device_joules.update(dict.fromkeys(("tail", "codec"), run.device_joules["uplink"]))
+    with mpl.rc_context(run_plots._STYLE):
+        figure = run_plots.draw_joules([run])
+        figure.draw_without_rendering()
+        whole = figure.get_tightbbox()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 5
+    assert whole.x0 >= -0.02
+    assert whole.x1 <= 3.52

@@ -37,6 +37,27 @@ def test_a_missing_value_counts_as_nothing(tmp_path):
     assert RunResults.load(folder).device_joules["uplink"].tolist() == [1.0, 2.0]
 
 
+def test_joules_by_kind_are_read_where_they_are_told(tmp_path):
+    told = {"uplink": {"measured": 1.0, "assumed": 0.5}, "codec": {"fitted": 0.0}}
+    assert RunResults.load(make_run(tmp_path / "new", joules_by_kind=told)).summary.joules_by_kind == told
+    assert RunResults.load(make_run(tmp_path / "old")).summary.joules_by_kind == {}
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        (None, "joules_by_kind must be a table of uplink, downlink, tail, compute, codec, got None"),
+        ({"radio": {}}, "joules_by_kind must be a table of uplink, downlink, tail, compute, codec, got"),
+        ({"tail": 3.0}, "joules_by_kind of tail must be a table of measured, fitted, profile, assumed, got 3.0"),
+        ({"tail": {"guessed": 1.0}}, "joules_by_kind of tail must be a table of measured, fitted, profile, assumed"),
+        ({"tail": {"fitted": -1.0}}, "joules_by_kind of tail must be .*, got -1.0"),
+    ],
+)
+def test_joules_by_kind_that_no_run_has_are_refused(tmp_path, told, says):
+    with pytest.raises(InvalidInputError, match=says):
+        RunResults.load(make_run(tmp_path / "run", joules_by_kind=told))
+
+
 def test_a_device_that_the_run_does_not_have_is_refused(tmp_path):
     folder = make_run(tmp_path / "run", devices=2)
     rows = LEDGER.new_rows(2)

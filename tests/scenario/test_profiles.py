@@ -12,7 +12,7 @@ from fewjoules.profiles import keys_of, profile_names, shipped_profile
 from fewjoules.provenance import KINDS, MARKS
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.profiles import with_profiles
-from fewjoules.scenario.scenario import device_costs
+from fewjoules.scenario.scenario import read_device
 from fewjoules.scenario.schema.sentences import require_fitting
 from fewjoules.scenario.schema.tables import DevicesTable
 from tests.test_bad_input import assert_refused, run, write
@@ -219,11 +219,17 @@ def test_a_downlink_in_a_radio_of_its_own_takes_the_place_of_the_profile_s():
 def test_a_node_s_file_may_name_a_profile(tmp_path):
     told = '[model]\nflops_per_sample = 1e6\n[[device]]\nprofile = "lte-phone"\n'
     profile = shipped_profile("lte-phone").device
-    costs = device_costs(write(tmp_path, told))
+    costs = read_device(write(tmp_path, told)).costs
     assert costs["joules_per_sample"] == pytest.approx(1e6 * profile["joules_per_flop"])
     assert costs["tail_watts"] == profile["tail_watts"]
     with pytest.raises(fj.InvalidInputError, match=r"joules_per_flop needs flops_per_sample in \[model\]"):
-        device_costs(write(tmp_path, '[[device]]\nprofile = "lte-phone"\n'))
+        read_device(write(tmp_path, '[[device]]\nprofile = "lte-phone"\n'))
+
+
+def test_a_node_s_file_tells_which_joules_come_from_its_profile(tmp_path):
+    told = '[model]\nflops_per_sample = 1e6\n[[device]]\nprofile = "lte-phone"\njoules_per_bit = 2e-7\n'
+    marks = read_device(write(tmp_path, told)).marks
+    assert (marks["uplink"], marks["compute"], marks["tail"]) == ("assumed", "profile", "profile")
 
 
 def test_an_unknown_profile_is_refused_with_the_names_of_all(tmp_path):

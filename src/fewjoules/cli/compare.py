@@ -51,8 +51,9 @@ def compare(
     """Train every scheme to the same accuracy and show the joules each took.
 
     All schemes start from the same weights, data and devices. The table ranks them by the joules they took to reach the
-    target accuracy; a scheme that did not reach it in its rounds is marked. page.html shows accuracy and error
-    against rounds and joules, the joules of each device, and how well the plans predicted them.
+    target accuracy; a scheme that did not reach it in its rounds is marked. Below it, a second table splits the joules
+    of each run by where their costs come from. page.html shows accuracy and error against rounds and joules, the joules
+    of each device, and how well the plans predicted them.
 
     Examples:
 
@@ -193,7 +194,8 @@ def _require_same_plan(folder: Path, plan: Plan) -> None:
 
 def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | None, json_only: bool) -> None:
     from fewjoules.files import whole_file
-    from fewjoules.reports.comparison import comparison_table, headline, ranked
+    from fewjoules.reports.booked import outcome
+    from fewjoules.reports.comparison import headline, ranked
     from fewjoules.reports.page import write_page
     from fewjoules.runs.results import RunResults
     from fewjoules.runs.sealed import read_sealed
@@ -212,5 +214,5 @@ def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | N
     if json_only:
         typer.echo(text)
         return
-    console().print(comparison_table(runs))
+    console().print(outcome(runs))
     typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")

@@ -36,9 +36,9 @@ def plan(
     """Plan sparsity and local steps for least energy, with a proof.
 
     For each device the plan says how sparse its updates should be (delta: one entry in delta is sent), and for all
-    devices how many local steps H to take between synchronisations. It splits the predicted joules into radio and
-    compute, and states by how much another plan could at most improve on it (the proved gap), which choices are at
-    their limits, and what the intervals of the rounds law's constants leave open.
+    devices how many local steps H to take between synchronisations. It splits the predicted joules by what they are
+    spent on and by where their costs come from, and states by how much another plan could at most improve on it (the
+    proved gap), which choices are at their limits, and what the intervals of the rounds law's constants leave open.
 
     Examples:
 

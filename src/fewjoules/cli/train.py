@@ -140,7 +140,8 @@ def _resumed_meter(folder: Path, asked: bool | None, settings: dict[str, Any]) -
 
 
 def _report(folder: Path, title: str, plots: str | None) -> None:
-    from fewjoules.reports.comparison import comparison_table, headline, metered_sentences
+    from fewjoules.reports.booked import outcome
+    from fewjoules.reports.comparison import headline, metered_sentences
     from fewjoules.reports.page import write_page
     from fewjoules.runs.results import RunResults
 
@@ -148,7 +149,7 @@ def _report(folder: Path, title: str, plots: str | None) -> None:
     with running.disk_explained(folder, f"fewjoules train --resume {folder}"):
         write_page(runs, folder / PAGE, title)
         running.save_plots(runs, folder, plots)
-    console().print(comparison_table(runs))
+    console().print(outcome(runs))
     for sentence in metered_sentences(runs):
         typer.echo(sentence)
     typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")

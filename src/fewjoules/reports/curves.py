@@ -17,14 +17,14 @@ MAX_BUCKETS = 200
 MAX_NAMES = 15  # names beside one axis
 SHORT_NAME = 18
 LOG_SPAN = 20.0  # a range wider than this is drawn on a logarithmic axis
-KIND_COLOURS = {  # used for no scheme
+KIND_COLOURS = {  # used for no scheme: blues and grey for the radio, yellow and olive for the processor
     "uplink": "#56B4E9",
-    "downlink": "#999999",
-    "tail": "#CC79A7",
+    "downlink": "#B5DDF5",
+    "tail": "#999999",
     "compute": "#F0E442",
-    "codec": "#333333",
+    "codec": "#8F8514",
 }
-_SPARE_COLOURS = (*COLOURS.values(), "#56B4E9")
+_SPARE_COLOURS = (*COLOURS.values(), "#882255")
 _SPARE_MARKERS = "os^vXD"
 
 
@@ -137,11 +137,11 @@ def _curves(runs: Sequence[RunResults], column: str) -> list[Curve]:
 
 
 def device_bars(runs: Sequence[RunResults]) -> list[DeviceBars]:
-    """Return the joules of each device by kind, for runs with known joules."""
+    """Return the joules of each device by kind, for runs with known joules; kinds without any are left out."""
     bars = []
     for run, look in zip(runs, looks(runs), strict=True):
-        joules = run.device_joules
-        joules = {kind: values for kind, values in joules.items() if kind in ("uplink", "compute") or values.any()}
+        spent = {kind: values for kind, values in run.device_joules.items() if values.any()}
+        joules = spent or run.device_joules
         if not joules:
             continue
         count = run.summary.sparsity.size

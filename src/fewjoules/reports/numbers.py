@@ -1,6 +1,6 @@
 """Numbers as text."""
 
-from fewjoules.arrays import FloatArray
+from fewjoules.arrays import FloatArray, IntArray
 
 
 def number(value: float) -> str:
@@ -10,7 +10,12 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.3e}"
 
 
-def span(values: FloatArray, form: str = "{:.4g}") -> str:
+def brief(value: float) -> str:
+    """Format a number with three significant digits where ``number`` has four."""
+    return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 else number(value)
+
+
+def span(values: FloatArray | IntArray, form: str = "{:.4g}") -> str:
     """Format the range of some numbers, or the one number that they share."""
     low, high = form.format(values.min()), form.format(values.max())
     return low if low == high else f"{low} to {high}"

@@ -67,14 +67,17 @@ def _table(runs: Sequence[RunResults]) -> str:
     for place, row in enumerate(comparison_rows(runs)):
         kind = "missed" if row.missed else "best" if place == 0 and len(runs) > 1 else ""
         cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row.cells[1:])
-        name = _swatch(look_of[id(row.run)]) + html.escape(row.cells[0])
+        name = _swatch(_colour(look_of[id(row.run)])) + html.escape(row.cells[0])
         rows.append(f'<tr class="{kind}"><td>{name}</td>{cells}</tr>')
     body = "\n".join(rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
 
 
-def _swatch(look: Look) -> str:
-    colour = "var(--ink)" if look.colour == "#000000" else look.colour
+def _colour(look: Look) -> str:
+    return "var(--ink)" if look.colour == "#000000" else look.colour
+
+
+def _swatch(colour: str) -> str:
     return f'<span class="swatch" style="background:{colour}"></span>'
 
 
@@ -91,11 +94,18 @@ def _section(place: int, section: Section) -> str:
     many = " many" if len(section.panels) > 1 else ""
     caption = f'<p class="caption">{html.escape(section.caption)}</p>' if section.caption else ""
     figure = f'<div class="panels{many}">{panels}</div>' if panels else ""
-    return f"<section><h2>{html.escape(section.title)}</h2>{caption}{figure}{_numbers(section)}</section>"
+    title = f"<h2>{html.escape(section.title)}</h2>"
+    return f"<section>{title}{caption}{_legend(section)}{figure}{_numbers(section)}</section>"
+
+
+def _legend(section: Section) -> str:
+    """Return the colours that all panels share, each with its name."""
+    entries = "".join(f"<span>{_swatch(colour)}{html.escape(name)}</span>" for name, colour in section.legend.items())
+    return f'<p class="legend">{entries}</p>' if entries else ""
 
 
 def _numbers(section: Section) -> str:
-    """Return what the panels show as a folded table."""
+    """Return the numbers of a section as a table, folded where panels show the same."""
     if section.numbers is None:
         return ""
     head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in section.numbers.titles)
@@ -104,7 +114,7 @@ def _numbers(section: Section) -> str:
         for name, *cells in section.numbers.rows
     )
     table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>'
-    return f"<details><summary>The numbers as a table</summary>{table}</details>"
+    return f"<details><summary>The numbers as a table</summary>{table}</details>" if section.panels else table
 
 
 def _facts(runs: Sequence[RunResults]) -> str:

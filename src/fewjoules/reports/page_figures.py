@@ -1,8 +1,8 @@
 """The figures of the page as plotly.js JSON. The theme of the page replaces colours that start with @."""
 
 import html
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fewjoules.arrays import FloatArray
 from fewjoules.provenance import KINDS
 from fewjoules.reports import curves, figure_words
+from fewjoules.reports.booked import booked_by_kind, booked_by_mark
 from fewjoules.reports.comparison import common_target, percent
 from fewjoules.reports.curves import Curve, Look
 from fewjoules.runs.results import RunResults
@@ -27,9 +28,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One heading of the page with its panels, or only a caption where there is nothing to draw.
+    """One heading of the page with its panels, or only a caption or a table where there is nothing to draw.
 
-    ``words`` describe each panel in a sentence, ``numbers`` hold what the panels show.
+    ``words`` describe each panel in a sentence, ``numbers`` hold what the panels show, and ``legend`` has the colours
+    that all panels share by what they stand for.
     """
 
     title: str
@@ -37,11 +39,12 @@ class Section:
     panels: tuple[Json, ...] = ()
     words: tuple[str, ...] = ()
     numbers: figure_words.Numbers | None = None
+    legend: Mapping[str, str] = field(default_factory=dict)
 
 
 def sections(runs: Sequence[RunResults]) -> list[Section]:
-    """Return the sections of the five figures."""
-    return [_accuracy(runs), _error(runs), _joules(runs), _sparsity(runs), _forecast(runs)]
+    """Return the sections of the five figures, and tables of the joules by kind and mark where runs tell them."""
+    return [_accuracy(runs), _error(runs), _joules(runs), *_booked(runs), _sparsity(runs), _forecast(runs)]
 
 
 def _accuracy(runs: Sequence[RunResults]) -> Section:
@@ -84,15 +87,15 @@ def _joules(runs: Sequence[RunResults]) -> Section:
     drawn = curves.device_bars(runs)
     if not drawn:
         return Section(title, "Joules are unknown, so there is nothing to draw.")
-    known = [kind for kind in KINDS if any(kind in bars.joules for bars in drawn)]
-    caption = f"Joules of the whole run: {', '.join(known)}."
+    legend = {kind: curves.KIND_COLOURS[kind] for kind in KINDS if any(kind in bars.joules for bars in drawn)}
+    caption = "Joules of the whole run."
     if any(bars.names is None for bars in drawn):
         caption += " Devices are sorted by their joules; a bar is the mean of its neighbours."
     if len(drawn) > 1:
         caption += " Each panel has its own scale."
     panels = tuple(_bars(bars, titled=len(drawn) > 1) for bars in drawn)
     words = tuple(figure_words.bars_in_words(bars) for bars in drawn)
-    return Section(title, caption, panels, words, figure_words.joules_table(drawn))
+    return Section(title, caption, panels, words, figure_words.joules_table(drawn), legend)
 
 
 def _bars(bars: curves.DeviceBars, *, titled: bool) -> Json:
@@ -114,11 +117,25 @@ def _bars(bars: curves.DeviceBars, *, titled: bool) -> Json:
     ]
     layout = _layout(x_axis, _axis("joules of a device"), bars.names)
     layout |= {"barmode": "stack", "bargap": 0 if sorted_devices else 0.25, "height": 330}
+    layout["showlegend"] = False  # one legend for all panels
     if titled:
         text = html.escape(curves.short(bars.look.label, 40))
         layout["title"] = {"text": text, "x": 0, "y": 0.98, "yanchor": "top", "font": {"size": 15}}
-        layout["margin"] |= {"t": 58}
+        layout["margin"] |= {"t": 34}
     return {"data": data, "layout": layout}
+
+
+def _booked(runs: Sequence[RunResults]) -> list[Section]:
+    """Return the joules of each run by kind and by mark, as tables."""
+    marks = (
+        "Joules of the whole run by where their costs come from: a meter on the device (measured), a model of it "
+        "(fitted), published figures of such devices (profile), or none of these (assumed)."
+    )
+    found = [
+        ("Energy by kind", "Joules of the whole run, all devices.", booked_by_kind(runs)),
+        ("Where the joules come from", marks, booked_by_mark(runs)),
+    ]
+    return [Section(title, caption, numbers=numbers) for title, caption, numbers in found if numbers is not None]
 
 
 def _sparsity(runs: Sequence[RunResults]) -> Section:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
+from fewjoules.provenance import KINDS
 from fewjoules.reports import curves, figure_words
 from fewjoules.reports.comparison import common_target, ranked
 from fewjoules.reports.plots import FORMATS, STYLE, save_with_words
@@ -111,7 +112,7 @@ def draw_joules(runs: Sequence[RunResults]) -> "Figure | None":
         width = 100.0 / bars.share.size if bars.names is None else 0.75
         base = np.zeros(bars.share.size)
         for kind, values in bars.joules.items():
-            axes.bar(x, values, width, bottom=base, color=curves.KIND_COLOURS[kind], label=kind, linewidth=0)
+            axes.bar(x, values, width, bottom=base, color=curves.KIND_COLOURS[kind], linewidth=0)
             base = base + values
         axes.grid(visible=False, axis="x")
         axes.set_ylabel("joules")
@@ -124,7 +125,7 @@ def draw_joules(runs: Sequence[RunResults]) -> "Figure | None":
             axes.set_xlabel("devices, sorted by joules (%)")
         else:
             _name_ticks(axes, bars.names)
-    _legend(figure, panels[0], 2)
+    _legend_of_kinds(figure, drawn)
     return figure
 
 
@@ -228,6 +229,15 @@ def _name_ticks(axes: "Axes", names: Sequence[str]) -> None:
 def _legend(figure: "Figure", axes: "Axes", entries: int) -> None:
     if entries > 1:
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+
+
+def _legend_of_kinds(figure: "Figure", drawn: Sequence[curves.DeviceBars]) -> None:
+    """Name every kind that a panel shows."""
+    from matplotlib.patches import Patch
+
+    used = [kind for kind in KINDS if any(kind in bars.joules for bars in drawn)]
+    handles = [Patch(color=curves.KIND_COLOURS[kind], label=kind, linewidth=0) for kind in used]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), columnspacing=1.0, handlelength=1.2)
 
 
 def _legend_of_forecasts(figure: "Figure") -> None:

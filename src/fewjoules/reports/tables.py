@@ -9,10 +9,13 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from fewjoules.planner.plan import Plan
+from fewjoules.arrays import FloatArray
+from fewjoules.physics.points import OperatingPoints
+from fewjoules.planner.plan import Plan, kept_of
 from fewjoules.planner.problem import ControlProblem
-from fewjoules.reports.numbers import number, span
+from fewjoules.reports.numbers import brief, number, span
 from fewjoules.reports.plan_remarks import plan_remarks
+from fewjoules.reports.split import joules_of_kinds, joules_of_marks, listed, with_shares
 from fewjoules.scenario import Scenario
 
 MAX_GROUPS_SHOWN = 20
@@ -21,7 +24,7 @@ MAX_GROUPS_SHOWN = 20
 def plan_report(
     scenario: Scenario, problem: ControlProblem, plans: Sequence[Plan], optimum: Plan | None = None
 ) -> Stack:
-    """Return the choices and costs of each plan, its sparsity by group, what is proved and what is not.
+    """Return the choices and costs of each plan, its choices by group, what is proved and what is not.
 
     ``optimum`` is the proved plan of least energy, to stand beside plans of a solver that proves nothing.
     """
@@ -31,9 +34,13 @@ def plan_report(
         "",
         _energy_table(shown, optimum),
         "",
+        *map(escape, _split_lines(min(shown, key=lambda plan: plan.energy_joules))),
         _sparsity_table(scenario, shown),
         "",
     ]
+    points = scenario.fleet.operating_points
+    if points is not None:
+        parts += [_points_table(scenario, points, shown), ""]
     return Stack(*parts, *map(escape, plan_remarks(problem, plans, scenario.rounds_intervals)))
 
 
@@ -74,25 +81,62 @@ def _energy_table(plans: Sequence[Plan], optimum: Plan | None) -> Table:
     return table
 
 
+def _split_lines(plan: Plan) -> list[str]:
+    """Return the joules of a plan by kind, and by where they come from."""
+    marks = with_shares(joules_of_marks(plan.joules))
+    if not marks:
+        return []
+    kinds = {kind: f"{brief(joules)} J" for kind, joules in joules_of_kinds(plan.joules).items()}
+    return [f"{plan.scheme} by kind: {listed(kinds)}", f"of {number(plan.energy_joules)} J: {listed(marks)}", ""]
+
+
 def _sparsity_table(scenario: Scenario, plans: Sequence[Plan]) -> Table:
-    """Return the sparsity by group; a group whose devices differ shows its range."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("sparsity of")
-    table.add_column("devices", justify="right")
-    for plan in plans:
-        table.add_column(plan.scheme, justify="right")
-    if len(plans) == 1:
+    """Return the sparsity by group and that of the server; a group whose devices differ shows its range."""
+    alone = len(plans) == 1
+
+    def cells(sparsities: Sequence[FloatArray]) -> list[str]:
+        entries = [span(kept_of(sparsities[0], scenario.parameters), "{:,}")] if alone else []
+        return [*map(span, sparsities), *entries]
+
+    table = _group_table("sparsity of", plans)
+    if alone:
         table.add_column("entries sent", justify="right")
-    first = 0
-    for group in scenario.groups[:MAX_GROUPS_SHOWN]:
-        part = slice(first, first + group.count)
-        first += group.count
-        cells = [span(plan.sparsity[part]) for plan in plans]
-        if len(plans) == 1:
-            cells.append(span(plans[0].kept_entries(scenario.parameters)[part].astype(np.float64), "{:,.0f}"))
-        table.add_row(escape(group.name), f"{group.count:,}", *cells)
-    hidden = len(scenario.groups) - MAX_GROUPS_SHOWN
-    if hidden > 0:
-        rest = [span(plan.sparsity[first:]) for plan in plans]
-        table.add_row(f"... {hidden:,} more groups", f"{len(scenario.fleet) - first:,}", *rest)
+    for name, part in _shown_groups(scenario):
+        table.add_row(escape(name), f"{part.stop - part.start:,}", *cells([plan.sparsity[part] for plan in plans]))
+    server = [np.array([plan.downlink_sparsity]) for plan in plans if plan.downlink_sparsity is not None]
+    if server:
+        table.add_row("server", "", *cells(server))
     return table
+
+
+def _points_table(scenario: Scenario, points: OperatingPoints, plans: Sequence[Plan]) -> Table:
+    """Return the operating points by group, the first of which is 1."""
+    table = _group_table("operating point of", plans)
+    available = np.isfinite(points.joules_per_step).sum(axis=0)
+    for name, part in _shown_groups(scenario):
+        chosen = [None if plan.operating_points is None else 1 + plan.operating_points[part] for plan in plans]
+        cells = ["-" if own is None else f"{span(own)} of {span(available[part])}" for own in chosen]
+        table.add_row(escape(name), f"{part.stop - part.start:,}", *cells)
+    return table
+
+
+def _group_table(title: str, plans: Sequence[Plan]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(title)
+    for name in ("devices", *(plan.scheme for plan in plans)):
+        table.add_column(name, justify="right")
+    return table
+
+
+def _shown_groups(scenario: Scenario) -> list[tuple[str, slice]]:
+    """Return the name and the devices of each group; of many groups the last ones become one."""
+    ends = np.cumsum([0, *(group.count for group in scenario.groups)]).tolist()
+    parts = [
+        (group.name, slice(first, last))
+        for group, first, last in zip(scenario.groups, ends[:-1], ends[1:], strict=True)
+    ]
+    hidden = parts[MAX_GROUPS_SHOWN:]
+    if not hidden:
+        return parts
+    rest = (f"... {len(hidden):,} more groups", slice(hidden[0][1].start, hidden[-1][1].stop))
+    return [*parts[:MAX_GROUPS_SHOWN], rest]

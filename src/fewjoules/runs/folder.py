@@ -16,7 +16,9 @@ from fewjoules.engine.loop import INTERRUPTED, Report, TrainingLoop, first_round
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, remove_partials
+from fewjoules.ledger.parquet import read_blocks
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
+from fewjoules.ledger.sums import SUMMED_COLUMNS, joules_by_kind
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.checkpoint import save_tensors
 from fewjoules.runs.device import device_name
@@ -162,6 +164,8 @@ def _finish(
     loop.ledger.finish(folder / LEDGER_TABLE, keep_parts=True)
     loop.metrics.finish(folder / METRICS_TABLE, keep_parts=True)
     summary = _summary(task, plan, training) | {"wall_seconds": round(time.monotonic() - began, 3)}
+    # of the finished table, whose blocks do not depend on when the run was interrupted
+    summary["joules_by_kind"] = joules_by_kind(read_blocks(folder / LEDGER_TABLE, LEDGER, SUMMED_COLUMNS))
     summary["metered"] = None if meter is None else meter.total().to_dict()
     summary["checksums"] = {name: checksum_of(folder / name) for name in RESULT_FILES}
     write_sealed(folder / RUN, summary)

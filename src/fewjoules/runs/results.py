@@ -16,7 +16,7 @@ from fewjoules.files import read_text, require_intact
 from fewjoules.ledger.parquet import read_blocks, read_table
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.planner.plan import Plan
-from fewjoules.provenance import KINDS
+from fewjoules.provenance import KINDS, require_joules
 from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN, RESULT_FILES, RUN, RUN_VERSION, SCENARIO
 from fewjoules.runs.metered import Metered
 from fewjoules.runs.sealed import read_sealed
@@ -41,6 +41,7 @@ class RunSummary:
     rounds_to_target: int | None
     joules: float | None
     joules_to_target: float | None
+    joules_by_kind: Mapping[str, Mapping[str, float]]  # and by mark; empty in files of old
     seconds: float | None
     seconds_to_target: float | None
     realised_over_planned_radio: float | None
@@ -168,6 +169,7 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         rounds_to_target=None if value("rounds_to_target") is None else whole("rounds_to_target", low=1),
         joules=optional("joules"),
         joules_to_target=optional("joules_to_target"),
+        joules_by_kind=require_joules("joules_by_kind", data.get("joules_by_kind", {})),
         seconds=optional("seconds"),
         seconds_to_target=optional("seconds_to_target"),
         realised_over_planned_radio=optional("realised_over_planned_radio"),

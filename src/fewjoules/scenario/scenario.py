@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -11,11 +11,12 @@ from fewjoules.convergence.intervals import LawIntervals
 from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import parse_toml, read_text
-from fewjoules.physics.fleet import COSTS, MAX_DEVICES, Fleet
+from fewjoules.physics.fleet import MAX_DEVICES, Fleet
 from fewjoules.physics.points import OperatingPoints
 from fewjoules.planner.downlink import USUAL_WEIGHT, Downlink
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.provenance import KINDS, MARKS
+from fewjoules.scenario.costs import cost_columns
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.network import flops_per_sample, sizes
 from fewjoules.scenario.profiles import with_profiles
@@ -27,15 +28,6 @@ from fewjoules.scenario.schema.tables import DevicesTable, ScenarioTables
 from fewjoules.scenario.schema.training import TrainingTable
 
 MAX_SCENARIO_BYTES = 64 * 2**20
-FREE_UNLESS_STATED = (  # costs that are nothing for a device that does not state them, in a fleet where others do
-    "joules_per_sample",
-    "seconds_per_sample",
-    "downlink_joules_per_bit",
-    "codec_joules_per_parameter",
-    "codec_joules_per_entry",
-    "codec_seconds_per_parameter",
-    "codec_seconds_per_entry",
-)
 STATISTIC_BITS = 32  # bits of a running mean or variance, all of which every message carries
 
 
@@ -206,19 +198,12 @@ def _fleet(devices: list[DeviceTable], folder: ScenarioFolder, flops_per_sample:
         except InvalidInputError as error:
             raise InvalidInputError(f"device {device.name!r}: {error}") from error
     counts = [device.count for device in devices]
-
-    def column(key: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-        values = [cost[key] for cost in costs]
-        if key in FREE_UNLESS_STATED and any(values):
-            values = [value or 0.0 for value in values]
-        if any(value is None for value in values):
-            return None
-        return np.repeat(np.array(values, dtype=np.float64), counts)
-
     names = [device.name for device in devices for _ in range(device.count)]
     laws = [None if device.radio is None else device.radio.fading_law(folder, rates) for device in devices]
     fading = [law for law, count in zip(laws, counts, strict=True) for _ in range(count)]
-    columns = {key: column(key) for key in COSTS}
+    columns = {
+        name: None if column is None else np.repeat(column, counts) for name, column in cost_columns(costs).items()
+    }
     marks = [device.marks() for device in devices]
     provenance = {
         kind: np.repeat(np.array([MARKS.index(one[kind]) for one in marks], np.uint8), counts) for kind in KINDS
@@ -249,19 +234,28 @@ def _operating_points(devices: list[DeviceTable], costs: list[Costs]) -> Operati
     return OperatingPoints.of(*np.repeat(tables, counts, axis=2))
 
 
-def device_costs(path: str | Path) -> dict[str, float]:
-    """Return the known costs of the device of a file with one [[device]] entry, as keyword arguments of ``Fleet``."""
+class StatedDevice(NamedTuple):
+    """The known costs of a device, as keyword arguments of ``Fleet``, and the mark of each kind of its joules."""
+
+    costs: dict[str, float]
+    marks: dict[str, str]
+
+
+def read_device(path: str | Path) -> StatedDevice:
+    """Return the device of a file with one [[device]] entry."""
     file = Path(path)
     try:
         data, files = _parse(read_text(file, max_bytes=MAX_SCENARIO_BYTES)), ScenarioFolder(file.parent)
-        devices, _ = with_profiles(data.get("device"), files)
+        devices, profile_keys = with_profiles(data.get("device"), files)
         if not isinstance(devices, list) or len(devices) != 1:
             raise InvalidInputError("must have exactly one [[device]] entry")
         tables = validate(DevicesTable, {"device": devices, "model": data.get("model", {})})
-        costs = tables.device[0].costs(files, {}, tables.model.flops_per_sample)
+        device = tables.device[0]
+        device.remember_profile(profile_keys[0])
+        costs = device.costs(files, {}, tables.model.flops_per_sample)
     except InvalidInputError as error:
         raise InvalidInputError(f"{file}: {error}") from error
-    return {name: float(value) for name, value in costs.items() if value is not None and value != float("inf")}
+    return StatedDevice({name: float(cost) for name, cost in costs.items() if cost is not None}, device.marks())
 
 
 def _require_downlinks(tables: ScenarioTables) -> None:

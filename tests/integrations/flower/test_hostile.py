@@ -292,6 +292,23 @@ def test_a_cost_that_is_no_number_is_refused(counted, caplog, cost):
     assert "node 101 did not introduce itself: joules_per_bit must be a finite number >= 0, got" in caplog.text
 
 
+@pytest.mark.parametrize("mark", ["guessed", "", 3, ["measured"], b"measured"])
+def test_a_mark_that_is_none_is_refused(counted, caplog, mark):
+    run = counted()
+
+    def tampered(message, reply):
+        if message.metadata.dst_node_id == 101 and "model" not in message.content:
+            reply.content["fewjoules"]["tail_mark"] = mark
+        return reply
+
+    run.grid.tampered = tampered
+    with pytest.raises(FewJoulesError, match="4 clients must be online"):
+        run.run(folder=None, wait_seconds=3.0)
+    assert (
+        "node 101 did not introduce itself: tail_mark must be one of measured, fitted, profile, assumed" in caplog.text
+    )
+
+
 def with_cost(reply, cost):
     reply.content["fewjoules"]["joules_per_bit"] = cost
     return reply

@@ -1,11 +1,17 @@
 """Plans of a deployment: from the costs that nodes report, or from the scenario's own fleet."""
 
+import json
+
 import numpy as np
 import pytest
 
 from fewjoules.errors import FewJoulesError, InvalidInputError
+from fewjoules.integrations.flower.deployment import Deployment
+from fewjoules.integrations.flower.identity import Introduction
+from fewjoules.integrations.flower.planning import reported_fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEMES
+from fewjoules.provenance import KINDS, MARKS
 from fewjoules.scenario import Scenario
 from tests.integrations.flower.counted import CLIENTS, SIZE, initial
 
@@ -87,6 +93,90 @@ def test_a_device_file_reaches_the_plan(planned, tmp_path):
         node["config"] |= {"device-file": str(path)}
     expected = plan_of(scenario(tmp_path, COSTS, "expected.toml"))
     np.testing.assert_array_equal(planned.start().plan.sparsity, expected.sparsity)
+
+
+def test_a_measured_device_file_books_measured_joules(planned, tmp_path):
+    file = tmp_path / "measured.toml"
+    file.write_text(DEVICE.format(name="mine", bit=1e-3, step=0.01) + 'provenance = {compute = "measured"}\n')
+    for node in planned.grid.nodes.values():
+        node["config"] |= {"joules-per-bit": 1e-3, "joules-per-step": 0.01}
+    planned.grid.nodes[100]["config"] |= {"device-file": str(file)}
+    planned.grid.nodes[101]["config"] |= {"provenance": "profile"}
+    strategy = planned.start()
+    rows = strategy.loop.ledger.rows()
+    marks = {kind: np.array(MARKS)[rows[f"{kind}_mark"][:CLIENTS]].tolist() for kind in ("uplink", "compute")}
+    assert marks == {
+        "uplink": ["assumed", "profile", "assumed", "assumed"],
+        "compute": ["measured", "profile", "assumed", "assumed"],
+    }
+    assert strategy.plan.joules["compute"].keys() == {"measured", "profile", "assumed"}
+
+
+def test_a_server_that_is_started_again_knows_where_joules_come_from(planned):
+    for node in planned.grid.nodes.values():
+        node["config"] |= {"joules-per-bit": 1e-3, "joules-per-step": 0.01, "provenance": "measured"}
+    planned.start()
+    deployment = Deployment.load(planned.server_folder)
+    assert [client.marks for client in deployment.clients] == [dict.fromkeys(KINDS, "measured")] * CLIENTS
+
+
+def test_a_deployment_that_was_begun_before_joules_had_marks_is_read(planned):
+    planned.start()
+    file = planned.server_folder / "deployment.json"
+    data = json.loads(file.read_text())
+    for client in data["clients"]:
+        del client["marks"]
+    file.write_text(json.dumps(data | {"version": 1}))
+    assert [client.marks for client in Deployment.load(planned.server_folder).clients] == [{}] * CLIENTS
+
+
+def test_a_provenance_that_is_no_mark_is_named(planned, caplog):
+    for node in planned.grid.nodes.values():
+        node["config"] |= {"joules-per-bit": 1e-3, "joules-per-step": 0.01, "provenance": "guessed"}
+    with pytest.raises(FewJoulesError, match="4 clients must be online to begin, got 0"):
+        planned.start()
+    assert (
+        "provenance of the node config must be one of measured, fitted, profile, assumed, got 'guessed'" in caplog.text
+    )
+
+
+def told(*costs):
+    usual = {"joules_per_bit": 1e-3, "joules_per_step": 0.01}
+    return [Introduction(str(number), 0, usual | own) for number, own in enumerate(costs)]
+
+
+@pytest.mark.parametrize(
+    "cost", ["joules_per_sample", "downlink_joules_per_bit", "codec_joules_per_entry", "codec_joules_per_parameter"]
+)
+def test_a_joule_cost_that_only_some_report_is_nothing_for_the_others(cost):
+    assert getattr(reported_fleet(told({cost: 2e-6}, {})), cost).tolist() == [2e-6, 0.0]
+    assert getattr(reported_fleet(told({}, {})), cost) is None
+
+
+def test_tails_messages_and_batteries_that_only_some_report_are_none_for_the_others():
+    stated = {"tail_watts": 0.5, "tail_seconds": 2.0, "promotion_joules": 0.1, "message_joules": 0.2}
+    fleet = reported_fleet(told(stated | {"battery_joules": 3.0}, {}))
+    assert {name: getattr(fleet, name).tolist() for name in stated} == {n: [cost, 0.0] for n, cost in stated.items()}
+    assert fleet.battery_joules.tolist() == [3.0, np.inf]
+
+
+def test_a_time_that_only_some_report_is_unknown():
+    assert reported_fleet(told({"seconds_per_bit": 1e-6}, {})).seconds_per_bit is None
+
+
+def test_a_charged_downlink_needs_its_cost_of_every_client(planned, tmp_path):
+    path = tmp_path / "charged.toml"
+    text = scenario(tmp_path, [(1.0, 1.0)] * CLIENTS).read_text()
+    path.write_text(
+        text.replace("rounds = 2", 'rounds = 2\ndownlink = "charged"').replace(
+            "joules_per_step", "downlink_joules_per_bit = 1e-9\njoules_per_step"
+        )
+    )
+    for node in planned.grid.nodes.values():
+        node["config"] |= {"joules-per-bit": 1e-3, "joules-per-step": 0.01, "downlink-joules-per-bit": 1e-4}
+    del planned.grid.nodes[102]["config"]["downlink-joules-per-bit"]
+    with pytest.raises(InvalidInputError, match="client '2' must report downlink-joules-per-bit"):
+        planned.strategy(scenario=path, options=None).start(planned.grid, initial())
 
 
 def test_without_reports_the_fleet_is_that_of_the_scenario(planned, tmp_path):

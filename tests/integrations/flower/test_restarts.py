@@ -112,7 +112,16 @@ def test_a_folder_of_a_run_that_was_no_deployment_is_refused_before_anybody_is_a
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"version": 2}', '{"version": 1}', '{"version": 1, "run": "a", "clients": 3, "keys": {}}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 3}',
+        '{"version": 2}',
+        '{"version": 1}',
+        '{"version": 1, "run": "a", "clients": 3, "keys": {}}',
+    ],
 )
 def test_a_damaged_deployment_file_is_refused_in_one_sentence(counted, text):
     run = counted()

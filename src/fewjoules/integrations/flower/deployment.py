@@ -12,7 +12,8 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.files import read_text, whole_file
 from fewjoules.integrations.flower.identity import Introduction
 
-DEPLOYMENT, DEPLOYMENT_VERSION = "deployment.json", 1
+DEPLOYMENT, DEPLOYMENT_VERSION = "deployment.json", 2
+DEPLOYMENT_VERSIONS = (1, 2)  # a deployment of version 1 does not say where joules come from
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,9 @@ class Deployment:
             return None
         try:
             data: Any = json.loads(read_text(path))
-            if data["version"] != DEPLOYMENT_VERSION:
-                raise InvalidInputError(f"{path}: version must be {DEPLOYMENT_VERSION}, got {data['version']!r}")
+            if data["version"] not in DEPLOYMENT_VERSIONS:
+                allowed = " or ".join(map(str, DEPLOYMENT_VERSIONS))
+                raise InvalidInputError(f"{path}: version must be {allowed}, got {data['version']!r}")
             clients = tuple(Introduction(**client) for client in data["clients"])
             return cls(str(data["run"]), clients, dict(data["keys"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:

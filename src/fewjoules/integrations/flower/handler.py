@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 
 from fewjoules.integrations.flower.identity import client_id, introduction, state_folder
 from fewjoules.integrations.flower.messages import Reply, Request
-from fewjoules.integrations.flower.records import INTRODUCE, OURS, asked_for, reply_record, request_of
+from fewjoules.integrations.flower.records import INTRODUCE, asked_for, introduction_record, reply_record, request_of
 
 if TYPE_CHECKING:
     from fewjoules.integrations.flower.node import Trainer
@@ -19,8 +19,7 @@ def handle(message: Message, context: Context, respond: Respond, samples: Callab
     """Return the node's reply to a message of ours."""
     if asked_for(message) == INTRODUCE:
         told = introduction(context.node_config, samples())
-        record = ConfigRecord({"client-id": told.client, "samples": told.samples, **told.costs})
-        return Message(RecordDict({OURS: record}), reply_to=message)
+        return Message(introduction_record(told), reply_to=message)
     return Message(reply_record(respond(request_of(message))), reply_to=message)
 
 

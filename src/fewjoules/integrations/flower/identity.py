@@ -4,11 +4,12 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fewjoules.errors import InvalidInputError
+from fewjoules.provenance import KINDS, MARKS, require_mark
 
 STATE_VARIABLE = "FEWJOULES_STATE"
 NodeConfig = Mapping[str, Any]
@@ -16,11 +17,15 @@ NodeConfig = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a node tells about itself before training; ``samples`` is 0 where it does not know."""
+    """What a node tells about itself before training; ``samples`` is 0 where it does not know.
+
+    ``marks`` say where the joules of each kind come from (provenance.py); those of other kinds are assumed.
+    """
 
     client: str
     samples: int
     costs: dict[str, float]
+    marks: dict[str, str] = field(default_factory=dict)
 
 
 def client_id(config: NodeConfig) -> str:
@@ -56,16 +61,22 @@ def state_folder(config: NodeConfig) -> Path:
 def introduction(config: NodeConfig, samples: int | None = None) -> Introduction:
     """Return what the node reports: costs from ``device-file``, a TOML file with one [[device]], or from its config."""
     told = samples if samples is not None else int(config.get("samples", 0))
-    return Introduction(client_id(config), told, _costs(config))
+    path = config.get("device-file")
+    if path is not None:
+        from fewjoules.scenario.scenario import read_device
+
+        device = read_device(str(path))
+        return Introduction(client_id(config), told, device.costs, device.marks)
+    return Introduction(client_id(config), told, _costs(config), _marks(config))
 
 
 def _costs(config: NodeConfig) -> dict[str, float]:
-    path = config.get("device-file")
-    if path is not None:
-        from fewjoules.scenario.scenario import device_costs
-
-        return device_costs(str(path))
     from fewjoules.physics.fleet import COSTS
 
     found = {name: config[name.replace("_", "-")] for name in COSTS if name.replace("_", "-") in config}
     return {name: require_cost(f"{name.replace('_', '-')} of the node config", cost) for name, cost in found.items()}
+
+
+def _marks(config: NodeConfig) -> dict[str, str]:
+    given = config.get("provenance")
+    return {} if given is None else dict.fromkeys(KINDS, MARKS[require_mark("provenance of the node config", given)])

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.integrations.flower.identity import Introduction
-from fewjoules.physics.fleet import COSTS, Fleet
+from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEMES
+from fewjoules.provenance import KINDS
 from fewjoules.scenario import Scenario
+from fewjoules.scenario.costs import cost_columns
 
 NEEDED = ("joules_per_bit", "joules_per_step")
 
@@ -22,21 +24,27 @@ def with_reports(scenario: Scenario, clients: Sequence[Introduction]) -> Scenari
                 f"{len(clients)} clients, got {len(scenario.fleet)}"
             )
         return scenario
+    charged = scenario.training is not None and scenario.training.downlink == "charged"
+    for client in clients:
+        _require_costs(client, (*NEEDED, "downlink_joules_per_bit") if charged else NEEDED)
     return replace(scenario, fleet=reported_fleet(clients), groups=())
 
 
+def _require_costs(client: Introduction, needed: Sequence[str]) -> None:
+    missing = [name for name in needed if name not in client.costs]
+    if missing:
+        raise InvalidInputError(
+            f"client {client.client!r} must report {missing[0].replace('_', '-')} in its node config or device file"
+        )
+
+
 def reported_fleet(clients: Sequence[Introduction]) -> Fleet:
-    """Return the fleet of the clients by the costs that they report; a cost that not all report is unknown."""
-    for client in clients:
-        missing = [name for name in NEEDED if name not in client.costs]
-        if missing:
-            raise InvalidInputError(
-                f"client {client.client!r} must report {missing[0].replace('_', '-')} in its node config or device file"
-            )
-    known = [name for name in COSTS if all(name in client.costs for client in clients)]
-    battery = [client.costs.get("battery_joules", float("inf")) for client in clients]
-    columns = {name: [client.costs[name] for client in clients] for name in known if name != "battery_joules"}
-    return Fleet(**columns, battery_joules=battery, names=[client.client for client in clients])  # type: ignore[arg-type]
+    """Return the fleet of the clients by the costs that they report and where those come from."""
+    return Fleet(
+        **cost_columns([client.costs for client in clients]),  # type: ignore[arg-type]
+        provenance={kind: [client.marks.get(kind, "assumed") for client in clients] for kind in KINDS},
+        names=[client.client for client in clients],
+    )
 
 
 def planned(scenario: Scenario, scheme: str) -> Plan:

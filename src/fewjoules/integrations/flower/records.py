@@ -9,7 +9,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.integrations.flower.arrays import Named
+from fewjoules.integrations.flower.identity import Introduction, require_cost, require_name
 from fewjoules.integrations.flower.messages import Reply, Request
+from fewjoules.physics.fleet import COSTS
+from fewjoules.provenance import KINDS, MARKS, require_mark
 
 OURS, MODEL, UPLOAD = "fewjoules", "model", "upload"  # names of the records in a message
 STYPE = "fewjoules.payload.v1"
@@ -47,6 +50,32 @@ def payload_of(record: Any, name: str) -> bytes:
 def model_record(weights: bytes, buffers: bytes) -> PayloadRecord:
     """Return the downlink of a round; nodes with the same need share one record, which Flower stores once."""
     return payloads_record({"weights": weights, "buffers": buffers})
+
+
+def introduction_record(told: Introduction) -> RecordDict:
+    """Return what a node tells about itself as the content of a message."""
+    marks = {f"{kind}_mark": mark for kind, mark in told.marks.items()}
+    return RecordDict({OURS: ConfigRecord({"client-id": told.client, "samples": told.samples, **told.costs, **marks})})
+
+
+def introduction_of(reply: Message) -> Introduction:
+    """Read what a node tells about itself, which may be anything: what cannot be is refused in one sentence."""
+    if reply.has_error():
+        raise InvalidInputError(error_text(reply))
+    told = reply.content.config_records.get(OURS)
+    if told is None or not isinstance(told.get("client-id"), str):
+        raise InvalidInputError("its reply has no client-id")
+    samples = told.get("samples")
+    if isinstance(samples, bool) or not isinstance(samples, int) or not 0 <= samples < 2**31:
+        raise InvalidInputError(f"its samples must be 0 to 2^31 - 1, got {samples!r}")
+    costs = {name: require_cost(name, told[name]) for name in COSTS if name in told}
+    marks = {kind: f"{kind}_mark" for kind in KINDS if f"{kind}_mark" in told}
+    return Introduction(
+        require_name("a client-id", str(told["client-id"])),
+        samples,
+        costs,
+        {kind: MARKS[require_mark(key, told[key])] for kind, key in marks.items()},
+    )
 
 
 def asked_for(message: Message) -> str | None:

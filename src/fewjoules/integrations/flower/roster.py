@@ -8,10 +8,9 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fewjoules.errors import FewJoulesError, InvalidInputError
-from fewjoules.integrations.flower.identity import Introduction, require_cost, require_name
+from fewjoules.integrations.flower.identity import Introduction
 from fewjoules.integrations.flower.polling import SYSTEM_CLOCK, Clock, send
-from fewjoules.integrations.flower.records import INTRODUCE, OURS, error_text
-from fewjoules.physics.fleet import COSTS
+from fewjoules.integrations.flower.records import INTRODUCE, OURS, introduction_of
 
 INTRODUCTION_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 60.0  # a node that did not introduce itself is asked again after so long
@@ -109,7 +108,7 @@ class Roster:
         found = {}
         for place, reply in send(grid, messages, INTRODUCTION_SECONDS, clock=self._clock).items():
             try:
-                found[nodes[place]] = _introduction_of(reply)
+                found[nodes[place]] = introduction_of(reply)
             except InvalidInputError as error:
                 self._warn(f"node {nodes[place]} did not introduce itself: {error}")
         return found
@@ -122,16 +121,3 @@ class Roster:
         if text not in self._warned:
             self._warned.add(text)
             _log.warning("%s", text)
-
-
-def _introduction_of(reply: Message) -> Introduction:
-    if reply.has_error():
-        raise InvalidInputError(error_text(reply))
-    told = reply.content.config_records.get(OURS)
-    if told is None or not isinstance(told.get("client-id"), str):
-        raise InvalidInputError("its reply has no client-id")
-    costs = {name: require_cost(name, told[name]) for name in COSTS if name in told}
-    samples = told.get("samples")
-    if isinstance(samples, bool) or not isinstance(samples, int) or not 0 <= samples < 2**31:
-        raise InvalidInputError(f"its samples must be 0 to 2^31 - 1, got {samples!r}")
-    return Introduction(require_name("a client-id", str(told["client-id"])), samples, costs)

@@ -21,7 +21,6 @@ JOULES = {  # keys that give the joules of each kind
     "compute": ("joules_per_step", "joules_per_sample", "joules_per_flop", "gpu", "point"),
     "codec": ("codec_joules_per_parameter", "codec_joules_per_entry"),
 }
-NOTHING = ("message_joules", "message_seconds", "downlink_message_joules", "downlink_message_seconds", *TAIL)
 
 
 class ProvenanceTable(Table):
@@ -101,13 +100,10 @@ class DeviceTable(Table):
         return [] if self.gpu is None else [one._replace(**samples) for one in self.gpu.points()]
 
     def costs(self, folder: ScenarioFolder, rates: dict[RadioTable, float], flops_per_sample: float | None) -> Costs:
-        """Return the keyword arguments of ``Fleet`` for one such device; ``flops_per_sample`` is the model's."""
+        """Return the costs of one such device, None where it states none; ``flops_per_sample`` is the model's."""
         self._require_compute_form()
         self._require_uplink_form()
         costs: Costs = {name: getattr(self, name) for name in COSTS}
-        costs |= {name: costs[name] or 0.0 for name in NOTHING}
-        if self.battery_joules is None:
-            costs["battery_joules"] = float("inf")
         if self.points():
             costs |= min(self.points())._asdict()
         if self.joules_per_flop is not None:
