@@ -21,6 +21,10 @@ def limits_reached(problem: ControlProblem, plan: Plan) -> list[str]:
             count = int(np.count_nonzero(np.isclose(plan.sparsity, limit, rtol=1e-9)))
             if count:
                 found.append(f"{_devices(count, plan.sparsity.size)} at {key} sparsity {limit:g}")
+    if plan.scheme in PLANS_SPARSITY and problem.server is not None and problem.server.chosen:
+        for limit, key in zip(problem.server.sparsity, ("min", "max"), strict=True):
+            if plan.downlink_sparsity is not None and np.isclose(plan.downlink_sparsity, limit, rtol=1e-9):
+                found.append(f"the server is at {key} sparsity {limit:g}")
     return found
 
 
