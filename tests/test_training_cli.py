@@ -300,9 +300,21 @@ def test_a_scheme_that_misses_the_target_is_marked_and_not_hidden(compared):
     assert missed
     assert [one["scheme"] for one in runs][-len(missed) :] == missed
     for scheme in missed:
-        (row,) = (line for line in printed.splitlines() if line.startswith(scheme))
+        (row,) = (line for line in printed.partition("\n\n")[0].splitlines() if line.startswith(scheme))
         assert "missed: " in row
         assert "> 6" in row
+
+
+def test_a_second_table_tells_where_the_joules_of_each_run_come_from(compared):
+    folder, printed = compared
+    title, *rows = printed.split("\n\n")[1].splitlines()
+    assert title.split() == ["scheme", "J", "booked", "fitted", "J", "assumed", "J"]
+    assert {row.split()[0] for row in rows} == set(SCHEMES)
+    for row in rows:
+        scheme, joules, fitted, *_ = row.split()
+        summary = summary_of(folder / scheme)
+        assert float(joules) == pytest.approx(summary["joules"], rel=1e-3)
+        assert float(fitted) == pytest.approx(summary["joules_by_kind"]["uplink"]["fitted"], rel=1e-2)
 
 
 def test_a_comparison_holds_a_results_folder_for_each_scheme_and_a_page(compared):
