@@ -68,6 +68,9 @@ PLAN_KEYS = {
     "seconds",
     "lower_bound_joules",
     "relative_gap",
+    "downlink_sparsity",
+    "operating_points",
+    "joules",
 }
 SCHEMES = ["flexible", "unified", "greedy", "synchronous", "dense", "fedavg"]
 
@@ -132,7 +135,7 @@ def write(folder: Path, text: str, name: str = "scenario.toml") -> Path:
 def test_json_has_exactly_the_promised_shape(scenario):
     document = strict_json(run("plan", scenario, "--json"))
     assert set(document) == {"version", "plans"}
-    assert document["version"] == 2
+    assert document["version"] == 3
     (plan,) = document["plans"]
     assert set(plan) == PLAN_KEYS
     assert (plan["scheme"], plan["solver"]) == ("flexible", "pareto")
@@ -239,6 +242,9 @@ def test_the_command_prints_the_very_numbers_of_the_python_api(scenario, scheme)
         "seconds": plan.seconds,
         "lower_bound_joules": plan.lower_bound_joules,
         "relative_gap": plan.relative_gap,
+        "downlink_sparsity": plan.downlink_sparsity,
+        "operating_points": plan.operating_points,
+        "joules": plan.joules,
     }
 
 

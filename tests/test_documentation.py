@@ -105,7 +105,7 @@ def test_there_are_three_examples():
 def test_every_key_of_a_scenario_is_documented():
     text = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
     keys = {key for table in TABLES.values() for key in table.model_fields} - {"kind", "min", "max"}
-    sections = {"model", "rounds", "limits", "device", "gpu", "radio", "training"}
+    sections = {"model", "rounds", "limits", "device", "gpu", "radio", "point", "training"}
     missing = {key for key in keys - sections if f"`{key}`" not in text}
     assert missing == set()
 
@@ -146,6 +146,7 @@ def test_the_pilot_example_writes_what_calibrate_reads(tmp_path, monkeypatch, ca
     pilots = importlib.import_module("pilot_runs")
     monkeypatch.setattr(pilots, "SPARSITIES", (1.0, 4.0, 16.0))
     monkeypatch.setattr(pilots, "LOCAL_STEPS", (1, 2, 4))
+    monkeypatch.setattr(pilots, "SEEDS", (0,))
     pilots.main(str(tmp_path / "scenario.toml"), str(tmp_path / "runs.csv"))
     assert PilotRuns.from_csv(tmp_path / "runs.csv").rounds.size == 9
     assert "target not reached" not in capsys.readouterr().err

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import fewjoules as fj
 from fewjoules.reports.plots import plot_energy_by_local_steps, step_ticks
+from tests.scenarios import without_tails
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_ticks_are_whole_numbers_in_order_from_the_least_h(steps):
 
 
 def test_the_figure_has_whole_ticks_and_words(tmp_path):
-    problem = fj.Scenario.embedded().problem()
+    problem = without_tails().problem()
     plan = fj.solve(problem)
     plot_energy_by_local_steps(problem, [plan], tmp_path / "ridge.svg")
     root = ElementTree.parse(tmp_path / "ridge.svg").getroot()
