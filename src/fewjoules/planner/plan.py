@@ -17,7 +17,7 @@ from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.points import MAX_POINTS
 from fewjoules.planner.choosing_points import at_points
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_SPARSITY, ControlProblem
-from fewjoules.provenance import KINDS, MARKS
+from fewjoules.provenance import require_joules
 
 PLAN_VERSION = 3
 # a plan of version 1 does not say for how many parameters it was made, one of version 2 knows no downlink and no points
@@ -90,7 +90,7 @@ class Plan:
             )
         if self.operating_points is not None:
             checked["operating_points"] = _checked_points(self.operating_points, checked["sparsity"].size)
-        checked["joules"] = _checked_joules(self.joules)
+        checked["joules"] = require_joules("joules", self.joules)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if self.sparsity.size == 0:
@@ -259,19 +259,6 @@ def _checked_points(points: Any, devices: int) -> IntArray:
     if not isinstance(points, list) or len(points) != devices:
         raise InvalidInputError(f"operating_points must be a list of {devices} numbers, got {shown(points)}")
     return np.array([require_integer("operating_points", one, low=0, high=MAX_POINTS - 1) for one in points])
-
-
-def _checked_joules(joules: Any) -> dict[str, dict[str, float]]:
-    """Return joules by kind and mark, or refuse other names."""
-    if not isinstance(joules, Mapping) or not set(joules) <= set(KINDS):
-        raise InvalidInputError(f"joules must be a table of {', '.join(KINDS)}, got {shown(joules)}")
-    for kind, split in joules.items():
-        if not isinstance(split, Mapping) or not set(split) <= set(MARKS):
-            raise InvalidInputError(f"joules of {kind} must be a table of {', '.join(MARKS)}, got {shown(split)}")
-    return {
-        kind: {mark: require_number(f"joules of {kind}", value, low=0.0) for mark, value in split.items()}
-        for kind, split in joules.items()
-    }
 
 
 def _require_name(key: str, value: Any) -> None:

@@ -157,9 +157,10 @@ def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
 
 
 def identity_of_fleet(fleet: Fleet) -> dict[str, Any]:
-    """Return the costs of a fleet and the laws of its channels as plain values."""
+    """Return the costs of a fleet, where they come from, and the laws of its channels as plain values."""
     return {
         "fleet": {name: _plain(getattr(fleet, name)) for name in COSTS if name != "battery_joules"},
+        "provenance": {kind: codes.tolist() for kind, codes in fleet.provenance.items()},
         "fading": [None if law is None else law.describe() for law in fleet.fading or ()],
     }
 
