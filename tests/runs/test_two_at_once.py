@@ -11,6 +11,7 @@ import pytest
 
 from fewjoules.ledger.parquet import read_table
 from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.provenance import KINDS
 from tests.scenario.test_training_scenario import SCENARIO
 
 ROUNDS = 400
@@ -50,7 +51,7 @@ def test_a_run_that_goes_on_is_not_resumed_beside_itself(scenario, command):
     ledger = read_table(own / "ledger.parquet", LEDGER)
     assert told["rounds"] == ROUNDS == read_table(own / "metrics.parquet", METRICS).size
     assert ledger.size == ROUNDS * told["clients"]
-    assert ledger["uplink_joules"].sum() + ledger["compute_joules"].sum() == pytest.approx(told["joules"])
+    assert sum(ledger[f"{kind}_joules"].sum() for kind in KINDS) == pytest.approx(told["joules"])
     assert not list((scenario / "out").rglob(".lock"))
 
 
