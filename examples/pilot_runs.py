@@ -3,8 +3,9 @@
     python examples/pilot_runs.py SCENARIO.toml pilot-runs.csv
     fewjoules calibrate rounds pilot-runs.csv
 
-Every device has the same sparsity in a pilot run, and each run is made with three seeds. Runs that do not reach the target are left out, and said so. For a
-cheaper grid lower training.target_accuracy first: the shape of the law matters, and tau scales with the target.
+Every device has the same sparsity in a pilot run, and each run is made with three seeds. Runs that do not reach the
+target are left out, and said so. For a cheaper grid lower training.target_accuracy first: the shape of the law matters,
+and tau scales with the target.
 """
 
 import argparse
