@@ -6,7 +6,6 @@
 from dataclasses import dataclass, fields
 
 import numpy as np
-from scipy.optimize import brentq
 
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError, require_number
@@ -58,6 +57,8 @@ class GpuModel:
         whose left side rises from 0: it has one root, and the joules fall before it and rise behind it. With v1 = 0
         the root is sqrt(A b / (C beta v0^2)).
         """
+        from scipy.optimize import brentq
+
         watts = self.static_watts + self.memory_watts_per_hertz * memory_hertz
         seconds = self.static_seconds + self.memory_cycles / memory_hertz
         beta, b, v0, v1 = self.core_watts_per_volt2_hertz, self.core_cycles, volts_at_zero, volts_per_hertz
