@@ -158,3 +158,19 @@ def test_choices_of_local_steps_without_end_are_refused(steps):
 def test_text_that_is_no_plan_is_refused(text):
     with pytest.raises(fj.InvalidInputError, match="here:"):
         plans_from_json(text, source="here")
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"sparsity": np.full(12, 3.0)}, False),
+        ({"local_steps": 7}, False),
+        ({"downlink_sparsity": 9.0}, False),
+        ({"operating_points": np.zeros(12, dtype=np.int64)}, False),
+        ({"rounds": 1.0}, True),
+    ],
+)
+def test_plans_are_alike_if_they_choose_alike(plan, change, same):
+    assert dataclasses.replace(plan, **change).chooses_like(plan) is same
+    assert plan.chooses_like(dataclasses.replace(plan, **change)) is same

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
-import numpy as np
 import typer
 
 from fewjoules.cli import options, running
@@ -183,11 +182,11 @@ def _require_same_plan(folder: Path, plan: Plan) -> None:
         return
     file = folder / PLAN
     stored = Plan.load(file)
-    same = stored.local_steps == plan.local_steps and stored.sparsity.size == plan.sparsity.size
-    if not same or not np.allclose(stored.sparsity, plan.sparsity, rtol=1e-6):
+    if not stored.chooses_like(plan):
         raise InvalidInputError(
             f"{file}: must be the plan of this version, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "
-            f"the first device, got {stored.local_steps} and {stored.sparsity[0]:.6g}; compare in a new folder"
+            f"the first device, got {stored.local_steps} and {stored.sparsity[0]:.6g}, or another choice differs; "
+            "compare in a new folder"
         )
     RunResults.load(folder)
 

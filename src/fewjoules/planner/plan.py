@@ -126,6 +126,17 @@ class Plan:
                 f"the plan was made for a model of {self.parameters:,} parameters, got a model of {parameters:,}"
             )
 
+    def chooses_like(self, other: "Plan") -> bool:
+        """Whether both make the same choices, up to rounding."""
+        if self.local_steps != other.local_steps or self.sparsity.size != other.sparsity.size:
+            return False
+        servers = [1.0 if plan.downlink_sparsity is None else plan.downlink_sparsity for plan in (self, other)]
+        return bool(
+            np.allclose(self.sparsity, other.sparsity, rtol=1e-6)
+            and math.isclose(*servers, rel_tol=1e-6)
+            and np.array_equal(self.operating_points, other.operating_points)  # type: ignore[arg-type]
+        )
+
     def downlink_option(self) -> dict[str, float]:
         """Return the server's sparsity as an option of a training; nothing where the downlink is not planned."""
         return {} if self.downlink_sparsity is None else {"downlink_sparsity": self.downlink_sparsity}
