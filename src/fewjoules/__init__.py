@@ -17,7 +17,9 @@ from fewjoules.errors import (
     InvalidInputError,
 )
 from fewjoules.physics.fleet import Fleet
+from fewjoules.physics.points import OperatingPoints
 from fewjoules.planner import schemes
+from fewjoules.planner.downlink import Downlink
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import solve
@@ -33,11 +35,13 @@ __all__ = [
     "ControlProblem",
     "CorruptPayloadError",
     "DivergedError",
+    "Downlink",
     "FewJoulesError",
     "FewJoulesWarning",
     "Fleet",
     "InfeasiblePlanError",
     "InvalidInputError",
+    "OperatingPoints",
     "PaperRounds",
     "Plan",
     "PowerLawRounds",

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 import fewjoules as fj
-from fewjoules.physics.points import OperatingPoints
-from fewjoules.planner.downlink import Downlink
+from fewjoules import Downlink, OperatingPoints
 from fewjoules.planner.schemes import SCHEMES
 from tests.reference import planning as reference
 
