@@ -17,6 +17,7 @@ from rich.table import Table
 from fewjoules.integrations.flower.loopback import Loopback
 from fewjoules.ledger.parquet import read_table
 from fewjoules.ledger.schema import LEDGER
+from fewjoules.provenance import KINDS
 
 APP = Path(__file__).parent
 COSTS = ({"joules-per-bit": 2e-7}, {"joules-per-bit": 4e-7}, {"joules-per-bit": 8e-7})
@@ -89,7 +90,7 @@ def print_ledger(folder: Path, console: Console) -> None:
     table = Table("client", "rounds", "entries a round", "bytes up", "bytes down", "joules", title="Ledger")
     for device in np.unique(rows["device"]):
         own = rows[rows["device"] == device]
-        joules = own["uplink_joules"].sum() + own["compute_joules"].sum()
+        joules = sum(own[f"{kind}_joules"].sum() for kind in KINDS)
         table.add_row(
             f"node-{device}",
             str(own.size),
