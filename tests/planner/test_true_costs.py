@@ -320,3 +320,24 @@ def test_a_plan_counts_the_samples_of_a_batch():
     np.testing.assert_allclose(batch.joules_per_step, [0.26, 0.52])
     np.testing.assert_allclose(batch.seconds_per_step, [9.0, 9.0])
     assert batch.joules_per_sample is None
+
+
+def test_entries_of_a_device_whose_bits_take_no_time_still_take_theirs():
+    fleet = fj.Fleet(
+        joules_per_bit=1e-6,
+        joules_per_step=0.1,
+        seconds_per_bit=0.0,
+        seconds_per_step=0.1,
+        codec_seconds_per_entry=1e-3,
+    )
+    free = fj.ControlProblem(fleet=fleet, rounds=LAW, parameters=10_000, sparsity=(1.0, 400.0), local_steps=[1])
+    problem = replace(free, round_seconds=0.6)
+    plan = fj.solve(problem)
+    assert problem.device_seconds(1, plan.sparsity).max() <= 0.6 * (1 + 1e-9)
+    assert plan.sparsity[0] >= 20.0 * (1 - 1e-9)
+
+
+def test_a_server_without_weight_may_be_given_limits_above_the_parameters():
+    problem = problem_of(np.random.default_rng(0), 2)
+    wide = replace(problem, downlink=Downlink(sparsity=(1.0, 1e6), weight=0.0))
+    assert wide.server.sparsity == (13_706.0, 13_706.0)

@@ -160,7 +160,7 @@ class BatterySearch:
             held = np.atleast_1d(np.argmax(own))
             weight, total_cost = float(problem.devices), np.atleast_1d(cost.sum())
         per_round = fleet.battery_joules[held] / rounds
-        beside = np.broadcast_to(problem.entry_bits("joules"), cost.shape)[held]
+        beside = np.broadcast_to(problem.entry_bits(), cost.shape)[held]
         y = np.log(sparsity[held]) - 1.0 + (problem.value_bits + 1 + beside) * math.log(2.0)
         # c h = battery / K - rest, and dh/dx = -y / (delta ln 2): see frontier.py
         log_slope = per_round / rounds * math.log(2.0) * sparsity[held] / (cost[held] * y)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.tail import cheapest_points, planned_tail_joules
-from fewjoules.planner.constraints import Box, least_sparsity_in_time
+from fewjoules.planner.constraints import least_sparsity_in_time
 from fewjoules.planner.frontier import Frontier, Points
 from fewjoules.planner.problem import ControlProblem
 
@@ -123,7 +123,7 @@ class PointsFrontier:
                 exponent=problem.rounds.exponent,
                 lower=np.clip(lower, low, high),
                 upper=high,
-                entry_bits=problem.entry_bits("joules"),
+                entry_bits=problem.entry_bits(),
             )
             for lower in choices.lower
         ]
@@ -187,8 +187,3 @@ class PointsFrontier:
     def _sums(self, log_multiplier: float) -> tuple[float, float]:
         _, sparsity, joules = self._choice(log_multiplier)
         return float(np.sum(sparsity**self._exponent)), float(np.sum(joules))
-
-
-def box_of(choices: PointChoices, chosen: IntArray, upper: float) -> Box:
-    """Return the least sparsities at the chosen points."""
-    return Box(choices.lower[chosen, np.arange(chosen.size)], upper)

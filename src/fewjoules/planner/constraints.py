@@ -54,7 +54,7 @@ def least_sparsity_in_time(problem: ControlProblem, local_steps: int, step_secon
     assert fleet.seconds_per_bit is not None
     assert step_seconds is not None
     left = problem.round_seconds - local_steps * step_seconds - rest
-    return _least_sparsity(problem, left, fleet.seconds_per_bit, problem.entry_bits("seconds"))
+    return _least_sparsity(problem, left, fleet.seconds_per_bit, fleet.codec_seconds_per_entry)
 
 
 def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, box: Box) -> Box:
@@ -65,7 +65,7 @@ def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, bo
     power = mean_power + problem.server_power()
     rounds = float(problem.rounds.rounds(power, local_steps, problem.devices))
     left = batteries / rounds - problem.joules_beside_bits(local_steps)
-    least = _least_sparsity(problem, left, problem.fleet.joules_per_bit, problem.entry_bits("joules"))
+    least = _least_sparsity(problem, left, problem.fleet.joules_per_bit, problem.fleet.codec_joules_per_entry)
     return Box(np.maximum(box.lower, least), box.upper)
 
 
@@ -125,17 +125,18 @@ def battery_shortage(
 
 
 def _least_sparsity(
-    problem: ControlProblem, budget: FloatArray, cost_per_bit: FloatArray, entry_bits: FloatArray | float
+    problem: ControlProblem, budget: FloatArray, cost_per_bit: FloatArray, cost_per_entry: FloatArray | None
 ) -> FloatArray:
     """Return the least sparsity in the limits whose bits and entries cost at most ``budget``; infinite if none does."""
     low, high = problem.sparsity
-    kappa = np.broadcast_to(problem.value_bits + 1 + np.asarray(entry_bits), cost_per_bit.shape)
-    most, least = (
-        cost_per_bit * (problem.message_bits(delta) + problem.parameters / delta * entry_bits) for delta in (low, high)
-    )
+    d, per_entry = float(problem.parameters), np.zeros_like(budget) if cost_per_entry is None else cost_per_entry
+    most, least = (cost_per_bit * float(problem.message_bits(x)) + per_entry * d / x for x in (low, high))
     delta = np.where(budget >= most, low, np.inf)
     between = (budget >= least) & (budget < most)
-    if between.any():
-        share = budget[between] / (cost_per_bit[between] * problem.parameters) * (1.0 - _SLACK)
-        delta[between] = np.clip(np.exp(invert_message_bits(share, kappa[between])), low, high)
+    by_bits, by_entries = between & (cost_per_bit > 0.0), between & (cost_per_bit == 0.0)
+    if by_bits.any():
+        share = budget[by_bits] / (cost_per_bit[by_bits] * d) * (1.0 - _SLACK)
+        kappa = problem.value_bits + 1 + per_entry[by_bits] / cost_per_bit[by_bits]
+        delta[by_bits] = np.clip(np.exp(invert_message_bits(share, kappa)), low, high)
+    delta[by_entries] = np.clip(per_entry[by_entries] * d / (budget[by_entries] * (1.0 - _SLACK)), low, high)
     return delta

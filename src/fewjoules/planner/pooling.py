@@ -23,7 +23,7 @@ class Pooling:
         return with_server(self.problem, self._clients(box))
 
     def _clients(self, box: Box | None) -> Frontier:
-        problem, costs, beside = self.problem, self.problem.fleet.joules_per_bit, self.problem.entry_bits("joules")
+        problem, costs, beside = self.problem, self.problem.fleet.joules_per_bit, self.problem.entry_bits()
         lower: FloatArray | float = problem.sparsity[0] if box is None else box.lower
         if self.shared:
             mean = costs.mean()

@@ -85,12 +85,13 @@ class ControlProblem:
         if not self.fleet.has_downlink:
             raise InvalidInputError("a planned downlink needs downlink_joules_per_bit of every device, got none")
         low, high = self.downlink.sparsity
-        low = high if self.downlink.weight == 0.0 else low  # a server that delays nothing sends the least
         if low > self.parameters:
             raise InvalidInputError(
                 f"downlink sparsity min must be at most the number of parameters {self.parameters}, got {low:g}"
             )
-        return replace(self.downlink, sparsity=(low, min(high, float(self.parameters))))
+        high = min(high, float(self.parameters))
+        low = high if self.downlink.weight == 0.0 else low  # a server that delays nothing sends the least
+        return replace(self.downlink, sparsity=(low, high))
 
     def _require_finite_energy(self) -> None:
         """Refuse costs and constants whose products overflow."""
@@ -254,13 +255,13 @@ class ControlProblem:
         costs = getattr(self.fleet, f"codec_{unit}_per_entry")
         return np.zeros(self.devices) if costs is None else costs * count
 
-    def entry_bits(self, unit: str) -> FloatArray | float:
-        """Joules or seconds of the codec for one entry as bits of the uplink, for the frontier; 0 where bits are free.
+    def entry_bits(self) -> FloatArray | float:
+        """Joules of the codec for one entry as bits of the uplink, for the frontier; 0 where bits are free.
 
         A device whose bits are free is planned without what its entries cost: bounds stay below the truth.
         """
-        per_entry, per_bit = getattr(self.fleet, f"codec_{unit}_per_entry"), getattr(self.fleet, f"{unit}_per_bit")
-        if per_entry is None or per_bit is None or not np.any(per_entry > 0.0):
+        per_entry, per_bit = self.fleet.codec_joules_per_entry, self.fleet.joules_per_bit
+        if per_entry is None or not np.any(per_entry > 0.0):
             return 0.0
         return np.divide(per_entry, per_bit, out=np.zeros(self.devices), where=per_bit > 0.0)
 
