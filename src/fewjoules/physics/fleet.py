@@ -1,6 +1,7 @@
 """A fleet as a structure of arrays: what bits, messages, local steps and coding cost each device."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -137,12 +138,15 @@ class Fleet:
         """Number of devices."""
         return int(self.joules_per_bit.size)
 
+    def changed(self, **columns: Any) -> "Fleet":
+        """Return the fleet with other values of some arguments."""
+        return Fleet(**{name: getattr(self, name) for name in self.__slots__} | columns)
+
     def at_points(self, chosen: IntArray) -> "Fleet":
         """Return the fleet with each device at its chosen operating point."""
         if self.operating_points is None:
             raise InvalidInputError("the fleet has no operating points to choose from")
-        columns = {name: getattr(self, name) for name in self.__slots__}
-        return Fleet(**columns | self.operating_points.at(chosen))
+        return self.changed(**self.operating_points.at(chosen))
 
     def with_batch(self, batch_size: int) -> "Fleet":
         """Return the fleet with the samples of a batch in the cost of each local step, as plans need it."""

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.tail import cheapest_points, planned_tail_joules
 from fewjoules.planner.constraints import least_sparsity_in_time
 from fewjoules.planner.frontier import Frontier, Points
@@ -33,14 +32,12 @@ def optimistic(problem: ControlProblem) -> ControlProblem:
     if points is None:
         return problem
     there = np.isfinite(points.joules_per_step)
-    fleet = problem.fleet.at_points(points.cheapest())
-    columns = {name: getattr(fleet, name) for name in Fleet.__slots__}
-    columns |= {
-        "joules_per_step": points.joules_per_step.min(axis=0),
-        "seconds_per_step": np.where(there, points.seconds_per_step, np.inf).min(axis=0),
-        "operating_points": None,
-    }
-    return replace(problem, fleet=Fleet(**columns))
+    fleet = problem.fleet.changed(
+        joules_per_step=points.joules_per_step.min(axis=0),
+        seconds_per_step=np.where(there, points.seconds_per_step, np.inf).min(axis=0),
+        operating_points=None,
+    )
+    return replace(problem, fleet=fleet)
 
 
 def cheapest_points_of(problem: ControlProblem, local_steps: int) -> IntArray | None:
@@ -53,9 +50,9 @@ def cheapest_points_of(problem: ControlProblem, local_steps: int) -> IntArray | 
 
 def at_points(problem: ControlProblem, chosen: IntArray) -> ControlProblem:
     """Return the problem with every device at its chosen point."""
-    fleet = problem.fleet.at_points(chosen)
-    columns = {name: getattr(fleet, name) for name in Fleet.__slots__} | {"operating_points": None}
-    return replace(problem, fleet=Fleet(**columns))
+    points = problem.fleet.operating_points
+    assert points is not None
+    return replace(problem, fleet=problem.fleet.changed(**points.at(chosen), operating_points=None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,10 +210,7 @@ def _next_trial(tried: dict[float, Solved | Shortage]) -> float | None:
 def _without_batteries(problem: ControlProblem) -> ControlProblem:
     if problem.fleet.battery_joules is None:
         return problem
-    from fewjoules.physics.fleet import Fleet
-
-    columns = {name: getattr(problem.fleet, name) for name in Fleet.__slots__}
-    return replace(problem, fleet=Fleet(**columns | {"battery_joules": None}))
+    return replace(problem, fleet=problem.fleet.changed(battery_joules=None))
 
 
 def _keeps_constraints(problem: ControlProblem, local_steps: int, plan: Solved) -> bool:
