@@ -13,6 +13,7 @@ PURPOSES = (
     "model",
     "estimates",
     "downlink",
+    "held aside",
 )
 
 

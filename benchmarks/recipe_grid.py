@@ -1,0 +1,257 @@
+"""Brute force over recipes: python benchmarks/recipe_grid.py --task mnist --out grid.jsonl
+
+Trains every optimiser, step size, H, sparsity and value kind of a grid to the target of a task and writes the curve of
+each run, one JSON object a line: loss and accuracy on data kept aside from training and on the test set, and the mean
+bits of a message. What a run costs on devices follows from its steps and bits, so that one grid serves fleets of every
+cost. Runs that are in the file already are not repeated.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HELD_ASIDE = 0.1
+EVALUATE_STEPS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridTask:
+    """A scenario of the reproduction (or the embedded one) with a target and the cells of its grid."""
+
+    scenario: str | None
+    target: float
+    most_steps: int
+    precision: str
+    optimisers: dict[str, tuple[dict[str, Any], tuple[float, ...]]]
+    cells: tuple[tuple[int, float], ...]
+    ternary_cells: tuple[tuple[int, float], ...] = ()
+    training: dict[str, Any] = field(default_factory=dict)
+    architecture: str | None = None
+
+
+def optimisers(plain: tuple[float, ...], heavy: tuple[float, ...], light: tuple[float, ...], adam: tuple[float, ...]) -> dict[str, Any]:
+    """Return the optimisers of a grid; ``heavy`` are the step sizes with momentum 0.9, ``light`` with 0.6."""
+    return {
+        "plain": ({}, plain),
+        "outer 0.9": ({"outer": "nesterov", "outer_momentum": 0.9}, heavy),
+        "outer 0.6": ({"outer": "nesterov", "outer_momentum": 0.6}, light),
+        "inner reset": ({"inner": "momentum", "momentum": 0.9, "momentum_state": "reset"}, heavy),
+        "inner kept": ({"inner": "momentum", "momentum": 0.9, "momentum_state": "kept"}, heavy),
+        "inner cleared": ({"inner": "momentum", "momentum": 0.9, "momentum_state": "cleared"}, heavy),
+        "adam": ({"inner": "adamw", "residual_decay": 0.95}, adam),
+    }
+
+
+_MNIST = optimisers((0.1, 0.2, 0.4), (0.02, 0.05, 0.1, 0.2), (0.05, 0.1, 0.2), (0.001, 0.002, 0.005))
+_FEW = ((1, 30.0), (4, 100.0), (16, 30.0))
+_CIFAR = optimisers((0.1, 0.2, 0.4, 0.8), (0.05, 0.1, 0.2), (0.1, 0.2, 0.4), (0.001, 0.002, 0.005))
+TASKS = {
+    "digits": GridTask(
+        scenario=None,
+        target=0.95,
+        most_steps=1500,
+        precision="float32",
+        optimisers=optimisers((0.1, 0.2, 0.4, 0.8), (0.05, 0.1, 0.2), (0.1, 0.2, 0.4), (0.005, 0.01, 0.02)),
+        cells=tuple(itertools.product((1, 5, 20, 50), (1.0, 20.0, 100.0, 400.0))),
+    ),
+    "mnist": GridTask(
+        scenario="fig2cd.toml",
+        target=0.985,
+        most_steps=1500,
+        precision="tf32",
+        optimisers=_MNIST,
+        cells=((1, 1.0), (1, 30.0), (1, 300.0), (1, 1000.0), (4, 1.0), (4, 100.0), (4, 1000.0), (8, 1.0), (8, 100.0))
+        + ((16, 30.0), (16, 300.0), (50, 30.0), (50, 300.0)),
+        ternary_cells=((1, 300.0), (1, 1000.0), (4, 100.0), (4, 1000.0), (8, 100.0), (16, 300.0), (50, 300.0)),
+    ),
+    "mnist-dirichlet": GridTask(
+        scenario="fig2cd-dirichlet.toml", target=0.985, most_steps=2500, precision="tf32", optimisers=_MNIST, cells=_FEW
+    ),
+    "writers": GridTask(
+        scenario="fig2cd-writers.toml", target=0.985, most_steps=1500, precision="tf32", optimisers=_MNIST, cells=_FEW
+    ),
+    "cifar10": GridTask(
+        scenario="fig2ab.toml",
+        architecture="resnet20-gn",
+        target=0.65,
+        most_steps=2000,
+        precision="bf16",
+        optimisers=_CIFAR,
+        cells=((1, 100.0), (1, 1000.0), (5, 100.0), (20, 20.0), (20, 300.0)),
+        ternary_cells=((1, 1000.0), (5, 100.0)),
+    ),
+}
+
+Spec = dict[str, Any]
+
+
+def specs_of(task: GridTask, seed: int) -> list[Spec]:
+    """Return the runs of a grid, the cheapest kinds first."""
+    cells = [(cell, "float32") for cell in task.cells] + [(cell, "ternary") for cell in task.ternary_cells]
+    return [
+        {"optimiser": name, "options": options, "rate": rate, "H": H, "delta": delta, "values": values, "seed": seed}
+        for (H, delta), values in cells
+        for name, (options, rates) in task.optimisers.items()
+        for rate in rates
+        if not (H == 1 and name == "inner reset")  # which is plain there
+    ]
+
+
+class Bench:
+    """The task of one process, with compiled steps that its runs share."""
+
+    def __init__(self, name: str, device: str, data_dir: str | None) -> None:
+        import torch
+
+        from fewjoules.runs.device import choose_device
+        from fewjoules.runs.task import prepare
+        from fewjoules.scenario import Scenario
+
+        torch.set_num_threads(1)
+        self.grid = TASKS[name]
+        scenario = Scenario.embedded() if self.grid.scenario is None else _scenario(self.grid)
+        self.task = prepare(scenario, choose_device(device), data_dir)
+        self.graphs: dict[Any, Any] = {}
+        self.precision = self.grid.precision if self.task.device.type == "cuda" else "float32"
+
+    def run(self, spec: Spec) -> dict[str, Any]:
+        """Train one run to the target on both sets, or to the limit of steps; return its curve."""
+        from fewjoules.engine.algorithm.options import TrainingOptions
+        from fewjoules.errors import DivergedError
+        from fewjoules.runs.task import varied
+        from fewjoules.runs.training import in_memory, train_task
+        from fewjoules.tuning.holdout import hold_out
+
+        began = time.monotonic()
+        whole = varied(self.task, seed=spec["seed"])
+        task = hold_out(whole, HELD_ASIDE, spec["seed"])
+        H, clients = spec["H"], len(task.federation.parts)
+        options = TrainingOptions.of(
+            local_steps=H,
+            sparsity=np.full(clients, spec["delta"]),
+            rounds=max(1, self.grid.most_steps // H),
+            learning_rate=spec["rate"],
+            batch_size=self.task.training.batch_size,
+            seed=spec["seed"],
+            values=spec["values"],
+            precision=self.precision,
+            downlink="free",
+            evaluate_every=max(1, EVALUATE_STEPS // H),
+            **spec["options"],
+        )
+        curve: dict[str, list[float]] = {"steps": [], "loss": [], "accuracy": [], "test_loss": [], "test_accuracy": []}
+        seen: dict[str, Any] = {}
+
+        def opened(simulator: Any) -> Any:
+            seen["simulator"] = simulator
+            seen["test"] = simulator.evaluator(task.model, task.loss, whole.test)
+            return in_memory(simulator)
+
+        def note(report: Any) -> None:
+            if report.round % options.evaluation_rounds and report.round != options.rounds:
+                return
+            state = seen["simulator"].state
+            if state.round != report.round:
+                return
+            tested = seen["test"](state.weights, state.buffers)
+            for key, value in zip(curve, (report.round * H, report.test_loss, report.test_accuracy, *tested), strict=True):
+                curve[key].append(value if key == "steps" else round(value, 5))
+
+        def done() -> bool:
+            last = [curve[key][-1] if curve[key] else 0.0 for key in ("accuracy", "test_accuracy", "loss")]
+            best = [max(curve[key], default=0.0) for key in ("accuracy", "test_accuracy")]
+            return min(best) >= self.grid.target or not last[2] < 50.0
+
+        reason = "diverged"
+        try:
+            training = train_task(
+                replace(task, fleet=None), options, opened=opened, on_round=note, should_stop=done, graphs=self.graphs, keep_diverged=True
+            )
+            reason = training.reason
+            rows = training.loop.ledger.rows()
+            seen["bits"] = 8.0 * float(rows["payload_bytes"].mean())
+        except DivergedError:
+            pass
+        return spec | {
+            "curve": curve,
+            "reason": reason,
+            "message_bits": seen.get("bits"),
+            "seconds": round(time.monotonic() - began, 2),
+        }
+
+
+def _scenario(grid: GridTask) -> Any:
+    from fewjoules.scenario import Scenario
+    from fewjoules_reproduction.embedded import embedded_scenario
+
+    scenario = embedded_scenario(str(grid.scenario))
+    if grid.architecture is None:
+        return scenario
+    text = scenario.text.replace('architecture = "resnet20"', f'architecture = "{grid.architecture}"')
+    return Scenario.from_text(text, scenario.name, scenario.folder)
+
+
+_bench: list[Bench] = []
+
+
+def _start(cores: Any, name: str, device: str, data_dir: str | None) -> None:
+    core = cores.get()
+    if device == "cpu":
+        os.sched_setaffinity(0, {core})
+    _bench.append(Bench(name, device, data_dir))
+
+
+def _run(spec: Spec) -> dict[str, Any]:
+    try:
+        return _bench[0].run(spec)
+    except Exception as error:  # noqa: BLE001 - told in the record of the run
+        return spec | {"reason": f"{type(error).__name__}: {error}", "curve": {}}
+
+
+def key_of(spec: Spec) -> str:
+    """Return what tells a run from the others."""
+    return json.dumps({key: spec[key] for key in ("optimiser", "rate", "H", "delta", "values", "seed")})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=TASKS, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--data-dir")
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1000])
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no further run after so long")
+    given = parser.parse_args()
+    done = set()
+    if given.out.exists():
+        done = {key_of(json.loads(line)) for line in given.out.read_text().splitlines()}
+    specs = [spec for seed in given.seeds for spec in specs_of(TASKS[given.task], seed) if key_of(spec) not in done]
+    context = multiprocessing.get_context("spawn")
+    cores = context.Queue()
+    for core in itertools.islice(itertools.cycle(sorted(os.sched_getaffinity(0))), given.processes):
+        cores.put(core)
+    began = time.monotonic()
+    with context.Pool(given.processes, _start, (cores, given.task, given.device, given.data_dir)) as pool, given.out.open("a") as out:
+        for number, record in enumerate(pool.imap_unordered(_run, specs), start=1):
+            out.write(json.dumps(record) + "\n")
+            out.flush()
+            print(f"\r{given.task}: {number} of {len(specs)}, {time.monotonic() - began:.0f} s", end="", file=sys.stderr)
+            if time.monotonic() - began > given.seconds:
+                pool.terminate()
+                break
+    print(file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Find a recipe and its rounds law by few short pilot runs."""
