@@ -87,8 +87,8 @@ TASKS = {
         most_steps=2000,
         precision="bf16",
         optimisers=_CIFAR,
-        cells=((1, 100.0), (1, 1000.0), (5, 100.0), (20, 20.0), (20, 300.0)),
-        ternary_cells=((1, 1000.0), (5, 100.0)),
+        cells=((1, 100.0), (5, 100.0), (20, 20.0), (1, 1000.0), (20, 300.0)),
+        ternary_cells=((5, 100.0), (1, 1000.0)),
     ),
 }
 
@@ -143,7 +143,7 @@ class Bench:
             learning_rate=spec["rate"],
             batch_size=self.task.training.batch_size,
             seed=spec["seed"],
-            values=spec["values"],
+            compressor="ternary" if spec["values"] == "ternary" else "top-k",
             precision=self.precision,
             downlink="free",
             evaluate_every=max(1, EVALUATE_STEPS // H),
@@ -231,12 +231,14 @@ def main() -> None:
     parser.add_argument("--data-dir")
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1000])
+    parser.add_argument("--values", choices=["float32", "ternary"], help="only runs with these values")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no further run after so long")
     given = parser.parse_args()
     done = set()
     if given.out.exists():
         done = {key_of(json.loads(line)) for line in given.out.read_text().splitlines()}
     specs = [spec for seed in given.seeds for spec in specs_of(TASKS[given.task], seed) if key_of(spec) not in done]
+    specs = [spec for spec in specs if given.values in (None, spec["values"])]
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
     for core in itertools.islice(itertools.cycle(sorted(os.sched_getaffinity(0))), given.processes):

@@ -162,6 +162,7 @@ def select_rows(
     selection = selection or _Selection(size, tuple(counts), updates.device)
     _selections[key] = selection
     if len(_selections) > _MAX_SELECTIONS:
+        torch.cuda.synchronize(updates.device)  # a graph must not be freed while it runs
         _selections.popitem(last=False)
     selection.run(*tensors, record=seen)
     return selection.parts(selection.output.clone())
