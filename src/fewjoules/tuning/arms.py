@@ -1,0 +1,46 @@
+"""The optimisers that a race starts with, and the step sizes at which it begins.
+
+A step size is found for plain SGD first. The others begin at a fixed part of it: momentum of beta makes steps up to
+1 / (1 - beta) times as long. Adam's steps do not depend on the size of gradients, so it begins at a number of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fewjoules.engine.algorithm.presets import OptionValue
+
+DENSE = 4.0  # below this sparsity a message clears most of a client's momentum, so that it is kept instead
+ADAM_RATE = 0.004
+FIRST_RATES = (0.5, 1.0, 2.0, 4.0)  # times the step size of the scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Optimiser:
+    """An optimiser: its options without the step size, and the step size at which its search begins."""
+
+    name: str
+    options: Mapping[str, OptionValue]
+    part_of_plain: float | None
+
+    def first_rate(self, plain_rate: float) -> float:
+        """Return the step size at which the search begins."""
+        return ADAM_RATE if self.part_of_plain is None else self.part_of_plain * plain_rate
+
+
+PLAIN = Optimiser("SGD", {"inner": "sgd", "outer": "none", "residual_decay": 1.0}, 1.0)
+
+
+def optimisers(sparsity: float) -> list[Optimiser]:
+    """Return the optimisers to race against plain SGD at about this sparsity."""
+    state = "kept" if sparsity < DENSE else "cleared"
+    inner: dict[str, OptionValue] = {"inner": "momentum", "momentum": 0.9, "momentum_state": state, "outer": "none"}
+    return [
+        Optimiser("server Nesterov 0.9", _nesterov(0.9), 0.25),
+        Optimiser(f"client momentum 0.9, {state}", inner | {"residual_decay": 1.0}, 0.5),
+        Optimiser("client Adam", {"inner": "adamw", "outer": "none", "residual_decay": 0.95}, None),
+        Optimiser("server Nesterov 0.6", _nesterov(0.6), 0.5),
+    ]
+
+
+def _nesterov(momentum: float) -> dict[str, OptionValue]:
+    return {"inner": "sgd", "outer": "nesterov", "outer_momentum": momentum, "residual_decay": 1.0}

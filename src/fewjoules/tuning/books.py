@@ -1,0 +1,63 @@
+"""What tuning would have cost on the devices: every pilot's client-steps and joules, each step once."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fewjoules.errors import InvalidInputError, require_number, shown
+from fewjoules.tuning.pilot import PilotResult, PilotSpec
+
+USUAL_TRAININGS = 4.0  # tuning may take so many times the client-steps of the training that it plans
+_BUDGET = re.compile(r"\s*([0-9.eE+-]+)\s*(steps|client-steps|J|joules)?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What pilots may cost; without a number, so many times the client-steps of the planned training."""
+
+    client_steps: float | None = None
+    joules: float | None = None
+    trainings: float = USUAL_TRAININGS
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Budget":
+        """Read "5000", "5000 steps" or "80 J"."""
+        if text is None:
+            return cls()
+        match = _BUDGET.fullmatch(text)
+        try:
+            number = float(match[1]) if match else float("nan")
+        except ValueError:
+            number = float("nan")
+        if match is None or not number > 0.0:
+            raise InvalidInputError(
+                f"the budget must be client-steps or joules above 0, such as '50000 steps' or '80 J', got {shown(text)}"
+            )
+        require_number("budget", number, low=0.0, above=True)
+        return cls(joules=number) if (match[2] or "").lower() in ("j", "joules") else cls(client_steps=number)
+
+    def steps_left(self, books: "Books", training_steps: float, joules_per_step: float) -> float:
+        """Return how many more local steps of all clients may be taken, if a training takes ``training_steps``."""
+        if self.joules is not None:
+            return (self.joules - books.joules) / joules_per_step if joules_per_step > 0.0 else float("inf")
+        allowed = self.trainings * training_steps * books.clients if self.client_steps is None else self.client_steps
+        return (allowed - books.client_steps) / books.clients
+
+
+@dataclass
+class Books:
+    """Sums over all pilots; a training that is followed further costs only the rounds that it adds."""
+
+    clients: int
+    round_joules: Callable[[PilotSpec], float]
+    client_steps: int = 0
+    joules: float = 0.0
+    rounds_of: dict[str, int] = field(default_factory=dict)
+
+    def add(self, result: PilotResult) -> None:
+        """Book a pilot."""
+        key = result.spec.training_key
+        new = max(0, result.rounds - self.rounds_of.get(key, 0))
+        self.rounds_of[key] = self.rounds_of.get(key, 0) + new
+        self.client_steps += new * result.spec.local_steps * self.clients
+        self.joules += new * self.round_joules(result.spec)

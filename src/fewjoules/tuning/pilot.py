@@ -1,0 +1,113 @@
+"""One pilot run: what is trained, and the curve that it leaves."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fewjoules.engine.algorithm.presets import OptionValue
+
+BLOWN_UP = 3.0  # a loss above so many times the first one has blown up
+_LAST = 2  # evaluations whose mean is the loss at the end of a pilot
+
+
+@dataclass(frozen=True, kw_only=True)
+class PilotSpec:
+    """What a pilot trains: options of the recipe, H, sparsities, and when it ends.
+
+    It ends after ``steps`` local steps (rounded up to whole rounds), at the target if ``to_target``, or when the loss
+    on the data kept aside has fallen to ``level``.
+    """
+
+    options: Mapping[str, OptionValue]
+    local_steps: int
+    sparsity: tuple[float, ...]
+    downlink_sparsity: float | None
+    steps: int
+    to_target: bool = False
+    level: float | None = None
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds that it takes."""
+        return math.ceil(self.steps / self.local_steps)
+
+    @property
+    def learning_rate(self) -> float:
+        """Its step size."""
+        return float(self.options["learning_rate"])
+
+    @property
+    def key(self) -> str:
+        """What tells the pilot from all others."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def training_key(self) -> str:
+        """What tells the training from others, however long it is followed."""
+        told = asdict(self)
+        return json.dumps({name: told[name] for name in _TRAINING}, sort_keys=True)
+
+
+_TRAINING = ("options", "local_steps", "sparsity", "downlink_sparsity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PilotResult:
+    """The curve of a pilot on the data kept aside, its mean bits of a message, and how it ended."""
+
+    spec: PilotSpec
+    rounds: int
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]
+    metrics: tuple[float, ...]
+    reached: bool
+    diverged: bool
+    message_bits: float
+
+    @property
+    def local_steps_taken(self) -> int:
+        """Local steps of each client."""
+        return self.rounds * self.spec.local_steps
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loss is finite and has not blown up."""
+        return not self.diverged and bool(self.losses) and self.losses[-1] <= BLOWN_UP * self.losses[0]
+
+    def final_loss(self) -> float:
+        """Return the loss at the end, a mean of the last evaluations; infinity for a run that blew up."""
+        return float(np.mean(self.losses[-_LAST:])) if self.alive else math.inf
+
+    def steps_to_loss(self, level: float) -> float | None:
+        """Return the steps after which the loss was at most ``level``, between two evaluations by their logarithms."""
+        best = np.minimum.accumulate(np.asarray(self.losses)) if self.losses else np.zeros(0)
+        below = np.flatnonzero(best <= level)
+        if not below.size:
+            return None
+        at = int(below[0])
+        if at == 0:
+            return float(self.steps[0])
+        high, low = math.log(best[at - 1]), math.log(max(best[at], 1e-300))
+        part = (high - math.log(level)) / (high - low) if high > low else 1.0
+        return float(self.steps[at - 1] + part * (self.steps[at] - self.steps[at - 1]))
+
+    def loss_after(self, steps: float) -> float:
+        """Return the least loss up to so many steps."""
+        seen = [loss for at, loss in zip(self.steps, self.losses, strict=True) if at <= steps]
+        return min(seen or list(self.losses[:1]) or [math.inf])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "PilotResult":
+        """Return the result that ``to_dict`` wrote."""
+        told = dict(data["spec"])
+        spec = PilotSpec(**told | {"sparsity": tuple(told["sparsity"])})
+        curves = {name: tuple(data[name]) for name in ("steps", "losses", "metrics")}
+        return cls(**{**data, **curves, "spec": spec})

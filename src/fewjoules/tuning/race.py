@@ -1,0 +1,125 @@
+"""Successive halving over optimisers and step sizes, all with the same H and sparsities.
+
+Equal steps cost equal joules there, so arms are compared by their loss on the data kept aside after equal steps. Plain
+SGD goes first and tells the length of a heat: the steps after which a fifth of the way to the target is done. The next
+heat is twice as long, for the better half of the optimisers, each at its best step size and, in the second heat, at
+neighbours of it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fewjoules.tuning.aim import Aim
+from fewjoules.tuning.arms import FIRST_RATES, PLAIN, Optimiser, optimisers
+from fewjoules.tuning.pilot import PilotResult
+
+SHORTEST_HEAT = 24  # local steps
+PART_OF_WAY = 0.2
+MOST_DOUBLINGS = 8
+STEP = 2.0  # between neighbouring step sizes
+CLOSE = 1.1  # a loss within this factor of the best is as good
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An optimiser with a step size."""
+
+    optimiser: Optimiser
+    rate: float
+
+
+@dataclass
+class Race:
+    """A race in progress: the last result of each arm, and the length of the heat."""
+
+    follow: Callable[[Sequence[Arm], int], list[PilotResult]]  # trains arms for so many steps from the start
+    aim: Aim
+    start_metric: float
+    results: dict[Arm, PilotResult] = field(default_factory=dict)
+    heat: int = SHORTEST_HEAT
+
+    def run_plain(self, rate: float) -> None:
+        """Find the step size of plain SGD and the length of a heat."""
+        arms = [Arm(PLAIN, factor * rate) for factor in FIRST_RATES]
+        for _ in range(MOST_DOUBLINGS):
+            self.hold(arms)
+            arms = self._extended(PLAIN)
+            best = self.ranked()[:2]
+            if best and self._way(best[0]) >= PART_OF_WAY:
+                return
+            self.heat *= 2
+            arms = best or [Arm(PLAIN, min(arm.rate for arm in self.results) / STEP**2)]
+
+    def run_others(self, most: int) -> None:
+        """Race up to ``most`` other optimisers over one heat, each at its first step size."""
+        plain = self.ranked()
+        rate = plain[0].rate if plain else min(arm.rate for arm in self.results)
+        sparsity = next(iter(self.results.values())).spec.sparsity
+        typical = sorted(sparsity)[len(sparsity) // 2]
+        self.hold([Arm(one, one.first_rate(rate)) for one in optimisers(typical)[:most]])
+
+    def halve(self, most: int, neighbours: int) -> None:
+        """Hold a heat of twice the length for the ``most`` best optimisers; the ``neighbours`` best try other rates."""
+        best = self.best_of_each()[:most]
+        self.heat *= 2
+        self.hold([*best, *(Arm(arm.optimiser, STEP * arm.rate) for arm in best[:neighbours])])
+        lower = []
+        for arm in self.best_of_each()[:neighbours]:
+            slower = Arm(arm.optimiser, arm.rate / STEP)
+            if slower not in self.results and Arm(arm.optimiser, STEP * arm.rate) in self.results:
+                lower.append(slower)
+        self.hold(lower)
+
+    def go_on(self, most: int) -> None:
+        """Hold a heat of twice the length for the ``most`` best arms."""
+        best = self.ranked()[:most]
+        self.heat *= 2
+        self.hold(best)
+
+    def hold(self, arms: Sequence[Arm]) -> None:
+        """Train arms to the end of the heat."""
+        if arms:
+            self.results |= dict(zip(arms, self.follow(arms, self.heat), strict=True))
+
+    def ranked(self) -> list[Arm]:
+        """Return the arms that went the whole heat and did not blow up, the best first."""
+        there = [
+            arm
+            for arm, result in self.results.items()
+            if result.alive and (result.local_steps_taken >= self.heat or result.reached)
+        ]
+        return sorted(there, key=lambda arm: self.results[arm].final_loss())
+
+    def best_of_each(self) -> list[Arm]:
+        """Return the best arm of each optimiser, the best first."""
+        best: dict[str, Arm] = {}
+        for arm in self.ranked():
+            best.setdefault(arm.optimiser.name, arm)
+        return list(best.values())
+
+    def runner_up(self) -> Arm | None:
+        """Return the second arm if its loss is close to the best."""
+        order = self.ranked()
+        if len(order) < 2:
+            return None
+        first, second = (self.results[arm].final_loss() for arm in order[:2])
+        return order[1] if second <= CLOSE * first else None
+
+    def _way(self, arm: Arm) -> float:
+        return self.aim.progress(self.aim.best(self.results[arm]), self.start_metric)
+
+    def _extended(self, optimiser: Optimiser) -> list[Arm]:
+        """Try larger or smaller step sizes while the best one is the largest or the smallest that was tried."""
+        while True:
+            mine = sorted(arm.rate for arm in self.results if arm.optimiser == optimiser)
+            order = [arm for arm in self.ranked() if arm.optimiser == optimiser]
+            if not order:
+                return []
+            best = order[0].rate
+            if best == mine[-1]:
+                self.hold([Arm(optimiser, STEP * best)])
+            elif math.isclose(best, mine[0]) and mine[0] > 1e-6:
+                self.hold([Arm(optimiser, best / STEP)])
+            else:
+                return order
