@@ -10,9 +10,9 @@ With B = 1 - kappa ln 2, n = q + 1 and y = x - B the stationary point solves
     n y - ln y = t,    t = ln c - ln(q ln 2 mu / M) - n B:
 
 Corollary 3 of [LI21] for q = 2, where y = -W(-exp(-t) n) / n on the Lambert branch W_{-1}. The other branch
-is a maximum below the least sparsity. An entry that costs joules of its own, beside its bits, has a larger kappa. Working with t
-keeps exp(3 B), about 1e-29, out of the arithmetic. Devices
-with c = 0 have t = -inf and stay at their lower bound.
+is a maximum below the least sparsity. An entry that costs joules of its own, beside its bits, has a larger kappa.
+Working with t keeps exp(3 B), about 1e-29, out of the arithmetic. Devices with c = 0 have t = -inf and stay at their
+lower bound.
 """
 
 import math
