@@ -42,6 +42,10 @@ def timed_problem(**changes):
     return fj.ControlProblem(**settings_ | changes)
 
 
+def server(law):
+    return fj.Downlink(sparsity=(2.0, 400.0), message=law)
+
+
 def assert_same(first, second):
     """The same plan to rounding."""
     assert second.local_steps == first.local_steps
@@ -49,6 +53,10 @@ def assert_same(first, second):
     assert second.downlink_sparsity == pytest.approx(first.downlink_sparsity, rel=1e-6)
     for name in ("energy_joules", "lower_bound_joules", "seconds"):
         assert getattr(second, name) == pytest.approx(getattr(first, name), rel=1e-9)
+
+
+def formula_25(value_bits):
+    return MessageSize(fixed_bits=0.0, scale=1.0, entry_bits=value_bits + 1.0)
 
 
 @few
@@ -59,10 +67,6 @@ def test_the_constants_of_formula_25_give_its_plans(problem):
     assert np.array_equal(given_.sparsity, usual.sparsity)
     assert given_.energy_joules == usual.energy_joules
     assert given_.lower_bound_joules == usual.lower_bound_joules
-
-
-def formula_25(value_bits):
-    return MessageSize(fixed_bits=0.0, scale=1.0, entry_bits=value_bits + 1.0)
 
 
 @few
@@ -90,8 +94,8 @@ def test_a_scale_is_a_price_of_bits(law, round_seconds):
     )
     third = replace(law, fixed_bits=law.fixed_bits / 3.0)
     assert_same(
-        fj.solve(timed_problem(message=scaled, round_seconds=round_seconds)),
-        fj.solve(timed_problem(fleet=dearer, message=third, round_seconds=round_seconds)),
+        fj.solve(timed_problem(message=scaled, downlink=server(scaled), round_seconds=round_seconds)),
+        fj.solve(timed_problem(fleet=dearer, message=third, downlink=server(third), round_seconds=round_seconds)),
     )
 
 
@@ -101,18 +105,17 @@ def test_fixed_bits_are_costs_of_a_message(round_seconds, battery):
     law = MessageSize(scale=0.9, entry_bits=8.0)
     fleet = timed_fleet(battery_joules=battery)
     longer = fleet.with_message_bits(700.0)
-    with_bits = timed_problem(fleet=fleet, message=replace(law, fixed_bits=700.0), round_seconds=round_seconds)
-    assert_same(fj.solve(with_bits), fj.solve(timed_problem(fleet=longer, message=law, round_seconds=round_seconds)))
+    fixed = replace(law, fixed_bits=700.0)
+    with_bits = timed_problem(fleet=fleet, message=fixed, downlink=server(fixed), round_seconds=round_seconds)
+    without = timed_problem(fleet=longer, message=law, downlink=server(law), round_seconds=round_seconds)
+    assert_same(fj.solve(with_bits), fj.solve(without))
 
 
 def test_the_server_has_a_law_of_its_own():
     cheap, dear = MessageSize(entry_bits=3.0), MessageSize(entry_bits=40.0)
-    plans = [
-        fj.solve(timed_problem(message=dear, downlink=fj.Downlink(sparsity=(2.0, 400.0), message=law)))
-        for law in (cheap, dear)
-    ]
+    plans = [fj.solve(timed_problem(message=dear, downlink=server(law))) for law in (cheap, dear)]
     assert plans[0].downlink_sparsity < plans[1].downlink_sparsity
-    assert timed_problem(message=cheap).server.message_size == cheap, "without limits it has that of the devices"
+    assert timed_problem(message=cheap).server.message_size == formula_25(32)
 
 
 def test_cheaper_entries_are_sent_more_often():
@@ -126,12 +129,13 @@ def test_cheaper_entries_are_sent_more_often():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"sparsity": (1.0, 400.0)}, "message.entry_bits must be at least 2.429 for sparsities from 1 on, got 2.0"),
+        ({"sparsity": (1.0, 400.0)}, "entry_bits of messages must be at least 2.429 for sparsities from 1 on, got 2.0"),
         ({"fleet": timed_fleet(battery_joules=5.0), "sparsity": (1.5, 400.0)}, "at least 2.301 for sparsities"),
         (
             {"downlink": fj.Downlink(sparsity=(1.0, 9.0), message=MessageSize(entry_bits=1.0))},
-            "downlink message.entry_bits must be at least 2.429 for sparsities from 1 on, got 1.0",
+            "entry_bits of the server's messages must be at least 2.429 for sparsities from 1 on, got 1.0",
         ),
+        ({"message": 33.0}, "message must be a MessageSize or None, got 33.0"),
     ],
 )
 def test_a_law_whose_plans_could_not_be_proved_is_refused(changes, says):

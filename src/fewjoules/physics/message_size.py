@@ -11,12 +11,13 @@ joules of a round: exactly y >= 1. Since y rises with x, the least sparsity deci
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
-from fewjoules.errors import InvalidInputError, require_number
+from fewjoules.errors import InvalidInputError, require_number, shown
 
 MAX_SCALE = 1e6
 MAX_ENTRY_BITS = 1e6
@@ -56,9 +57,15 @@ class MessageSize:
         least = least_entry_bits(least_sparsity, exponent, batteries=batteries)
         if self.entry_bits < least:
             raise InvalidInputError(
-                f"{name}.entry_bits must be at least {least:.3f} for sparsities from {least_sparsity:g} on, "
+                f"entry_bits of {name} must be at least {least:.3f} for sparsities from {least_sparsity:g} on, "
                 f"got {self.entry_bits!r}"
             )
+
+
+def require_message_size(name: str, law: Any) -> None:
+    """Refuse anything but a law, or None."""
+    if law is not None and not isinstance(law, MessageSize):
+        raise InvalidInputError(f"{name} must be a MessageSize or None, got {shown(law)}")
 
 
 def least_entry_bits(least_sparsity: float = 1.0, exponent: float = 0.0, *, batteries: bool = True) -> float:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import require_integer, require_number
-from fewjoules.physics.message_size import MessageSize
+from fewjoules.physics.message_size import MessageSize, require_message_size
 from fewjoules.planner.frontier import Frontier, Points, Senders
 
 USUAL_WEIGHT = 1.0
@@ -39,6 +39,7 @@ class Downlink:
         """Refuse values that no server can have."""
         require_number("downlink weight", self.weight, low=0.0)
         require_integer("downlink value_bits", self.value_bits, low=2, high=64)
+        require_message_size("downlink message", self.message)
         low, high = self.sparsity
         require_number("downlink sparsity min", low, low=1.0)
         require_number("downlink sparsity max", high, low=low)

@@ -14,7 +14,7 @@ from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.errors import FewJoulesWarning, InvalidInputError, require_array, require_integer, require_number, shown
 from fewjoules.physics.fleet import Fleet
-from fewjoules.physics.message_size import MessageSize
+from fewjoules.physics.message_size import MessageSize, require_message_size
 from fewjoules.planner.downlink import Downlink
 from fewjoules.planner.round_costs import RoundCosts
 from fewjoules.planner.training_costs import Costs
@@ -51,6 +51,7 @@ class ControlProblem:
         """Check the problem and make ``local_steps`` a sorted tuple."""
         parameters = require_integer("parameters", self.parameters, low=1, high=MAX_PARAMETERS)
         require_integer("value_bits", self.value_bits, low=2, high=MAX_VALUE_BITS)
+        require_message_size("message", self.message)
         object.__setattr__(self, "sparsity", _checked_limits(self.sparsity, parameters))
         object.__setattr__(self, "local_steps", _checked_steps(self.local_steps))
         if self.round_seconds is not None:
@@ -65,8 +66,7 @@ class ControlProblem:
     def _checked_downlink(self) -> Downlink | Literal["free"]:
         """Return the server's choice within the number of parameters; by default the limits of the devices."""
         if self.downlink is None:
-            same = Downlink(sparsity=self.sparsity, value_bits=self.value_bits, message=self.message)
-            return same if self.fleet.has_downlink else "free"
+            return Downlink(sparsity=self.sparsity, value_bits=self.value_bits) if self.fleet.has_downlink else "free"
         if isinstance(self.downlink, str):
             if self.downlink != "free":
                 raise InvalidInputError(f"downlink must be 'free' or a Downlink, got {shown(self.downlink)}")
@@ -85,10 +85,10 @@ class ControlProblem:
     def _require_plannable_messages(self) -> None:
         """Refuse laws of messages for which plans could not be proved."""
         exponent, batteries = self.rounds.exponent, self.has_batteries
-        self.message_size.require_plannable("message", self.sparsity[0], exponent, batteries=batteries)
+        self.message_size.require_plannable("messages", self.sparsity[0], exponent, batteries=batteries)
         if self.server is not None:
             law, least = self.server.message_size, self.server.sparsity[0]
-            law.require_plannable("downlink message", least, exponent, batteries=False)
+            law.require_plannable("the server's messages", least, exponent, batteries=False)
 
     def _require_finite_energy(self) -> None:
         """Refuse costs and constants whose products overflow."""
