@@ -144,3 +144,17 @@ def test_a_law_whose_plans_could_not_be_proved_is_refused(changes, says):
     with pytest.raises(fj.InvalidInputError) as caught:
         timed_problem(**{"message": law} | changes)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("entry_bits", [1.2, 1.6, 2.0])
+@pytest.mark.parametrize("changes", [{}, {"battery_joules": 1e3}])
+def test_schemes_without_sparsity_need_no_condition(entry_bits, changes):
+    law = MessageSize(fixed_bits=300.0, entry_bits=entry_bits)
+    downlink = fj.Downlink(sparsity=(4.0, 400.0), message=law)
+    problem = timed_problem(fleet=timed_fleet(**changes), message=law, downlink=downlink, sparsity=(4.0, 400.0))
+    plan = fj.schemes.fedavg(problem)
+    assert plan.sparsity.tolist() == [1.0, 1.0]
+    assert plan.downlink_sparsity == 1.0
+    energies = [problem.costs(H, 1.0, 1.0).energy_joules for H in problem.local_steps]
+    assert plan.energy_joules == pytest.approx(min(energies), rel=1e-12)
+    assert plan.lower_bound_joules == pytest.approx(min(energies), rel=1e-9)

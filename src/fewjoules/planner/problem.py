@@ -83,12 +83,13 @@ class ControlProblem:
         return replace(self.downlink, sparsity=(low, high))
 
     def _require_plannable_messages(self) -> None:
-        """Refuse laws of messages for which plans could not be proved."""
-        exponent, batteries = self.rounds.exponent, self.has_batteries
-        self.message_size.require_plannable("messages", self.sparsity[0], exponent, batteries=batteries)
-        if self.server is not None:
-            law, least = self.server.message_size, self.server.sparsity[0]
-            law.require_plannable("the server's messages", least, exponent, batteries=False)
+        """Refuse laws of messages for which plans could not be proved; a sparsity that is given needs no proof."""
+        (low, high), exponent, server = self.sparsity, self.rounds.exponent, self.server
+        if low < high:
+            self.message_size.require_plannable("messages", low, exponent, batteries=self.has_batteries)
+        if server is not None and server.chosen:
+            name, least = "the server's messages", server.sparsity[0]
+            server.message_size.require_plannable(name, least, exponent, batteries=False)
 
     def _require_finite_energy(self) -> None:
         """Refuse costs and constants whose products overflow."""
