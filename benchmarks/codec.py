@@ -37,7 +37,8 @@ from fewjoules.codec.frame import CHECKSUM_BYTES
 from fewjoules.codec.select import top_k_with_feedback
 from fewjoules.codec.values import KINDS
 from fewjoules.codec.varint import varint
-from fewjoules.physics.radio import estimated_message_bits, position_bits
+from fewjoules.physics.message_size import MessageSize
+from fewjoules.physics.radio import position_bits
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
@@ -203,7 +204,7 @@ def rival_message_bits(update: SparseUpdate, position_bits: Record) -> Record:
 
 def paper_bits(update: SparseUpdate) -> float:
     """Formula (25) for float32 values."""
-    return float(estimated_message_bits(update.size, update.size / update.count, VALUE_BITS))
+    return float(MessageSize.formula_25(VALUE_BITS).bits(update.size, update.size / update.count))
 
 
 def measure_uniform(size: int, delta: float, seed: int) -> Record:

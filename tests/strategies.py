@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import fewjoules as fj
+from fewjoules.physics.message_size import MessageSize
 
 
 def magnitudes(low, high):
@@ -118,6 +119,16 @@ def local_step_sets(max_size=20):
 
 
 @st.composite
+def message_sizes(draw, least_entry_bits=2.886):
+    """Laws of messages; from 2.886 bits of an entry on they suit every problem."""
+    return MessageSize(
+        fixed_bits=draw(st.sampled_from([0.0, 240.0, 1e4])),
+        scale=draw(st.floats(0.5, 2.0)),
+        entry_bits=least_entry_bits + draw(st.sampled_from([0.0, 0.5, 5.0, 30.0])),
+    )
+
+
+@st.composite
 def problems(draw, fleet=None, sparsity=None, local_steps=None, **fleet_options):
     """Ordinary problems: fleets that exist, limits that leave room, a trade-off between radio, compute and rounds."""
     parameters = draw(magnitudes(4, 7).map(int))
@@ -126,7 +137,8 @@ def problems(draw, fleet=None, sparsity=None, local_steps=None, **fleet_options)
     steps = draw(local_step_sets() if local_steps is None else local_steps)
     part = draw(st.integers(0, 1000)) / 1000
     pivot, pivot_steps = limits[0] ** (1 - part) * limits[1] ** part, draw(st.sampled_from(steps))
-    bits = parameters / pivot * (np.log2(pivot) + value_bits + 1)
+    message = draw(st.none() | message_sizes())
+    bits = (message or MessageSize.formula_25(value_bits)).bits(parameters, pivot)
     step_joules = 1e-9 * bits / pivot_steps
     chosen = draw(fleets(step_joules=step_joules, **fleet_options) if fleet is None else fleet)
     return fj.ControlProblem(
@@ -134,6 +146,7 @@ def problems(draw, fleet=None, sparsity=None, local_steps=None, **fleet_options)
         rounds=draw(rounds_models(len(chosen), pivot, pivot_steps)),
         parameters=parameters,
         value_bits=value_bits,
+        message=message,
         sparsity=limits,
         local_steps=steps,
     )
@@ -163,7 +176,7 @@ FLEET_FIELDS = (
     "battery_joules",
     "names",
 )
-PROBLEM_FIELDS = ("fleet", "rounds", "parameters", "value_bits", "sparsity", "local_steps", "round_seconds")
+PROBLEM_FIELDS = ("fleet", "rounds", "parameters", "value_bits", "message", "sparsity", "local_steps", "round_seconds")
 
 
 def changed_fleet(fleet, **fields):

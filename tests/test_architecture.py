@@ -139,6 +139,7 @@ def test_the_public_names_are_these():
         "Fleet",
         "InfeasiblePlanError",
         "InvalidInputError",
+        "MessageSize",
         "OperatingPoints",
         "PaperRounds",
         "Plan",

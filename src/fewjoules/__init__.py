@@ -17,6 +17,7 @@ from fewjoules.errors import (
     InvalidInputError,
 )
 from fewjoules.physics.fleet import Fleet
+from fewjoules.physics.message_size import MessageSize
 from fewjoules.physics.points import OperatingPoints
 from fewjoules.planner import schemes
 from fewjoules.planner.downlink import Downlink
@@ -41,6 +42,7 @@ __all__ = [
     "Fleet",
     "InfeasiblePlanError",
     "InvalidInputError",
+    "MessageSize",
     "OperatingPoints",
     "PaperRounds",
     "Plan",

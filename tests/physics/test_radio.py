@@ -2,13 +2,13 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.physics.radio import Radio, estimated_message_bits, exact_message_bits, position_bits
+from fewjoules.physics.message_size import MessageSize
+from fewjoules.physics.radio import Radio, exact_message_bits, position_bits
 
 
 @given(st.integers(1, 3000).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))))
@@ -26,17 +26,8 @@ def test_position_bits_keep_their_digits_for_large_models(d, k):
 def test_formula_25_is_low_by_the_bits_that_its_derivation_drops():
     d, delta = 431_080, 1000.0
     k = round(d / delta)
-    missing = float(exact_message_bits(d, k, 32) - estimated_message_bits(d, d / k, 32)) / k
+    missing = float(exact_message_bits(d, k, 32) - MessageSize.formula_25(32).bits(d, d / k)) / k
     assert missing == pytest.approx(math.log2(math.e), abs=0.02)
-
-
-def test_formula_25_at_sparsity_one_is_dense():
-    assert float(estimated_message_bits(1000, 1.0, 32)) == 1000 * 33
-
-
-def test_a_sparser_message_is_shorter():
-    bits = estimated_message_bits(1000, np.linspace(1.0, 1000.0, 5000), 2)
-    assert np.all(np.diff(bits) < 0.0)
 
 
 def test_radio_costs_follow_equation_17():

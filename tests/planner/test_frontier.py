@@ -22,7 +22,7 @@ def device_objective(x, cost, weight, exponent, bits):
 
 
 def one_device(cost: float, exponent: float, bits: int, upper: float = 1e6) -> Frontier:
-    return Frontier(np.array([cost]), parameters=1, value_bits=bits, exponent=exponent, lower=1.0, upper=upper)
+    return Frontier(np.array([cost]), parameters=1, entry_bits=bits + 1, exponent=exponent, lower=1.0, upper=upper)
 
 
 @settings(deadline=None)
@@ -75,12 +75,12 @@ def test_a_dear_multiplier_leaves_no_stationary_point_and_the_lower_bound_is_bes
 @given(st.floats(1.0, 1e12), st.integers(2, 64))
 def test_inverting_the_bits_gives_back_the_sparsity(delta, bits):
     per_parameter = np.array([(math.log2(delta) + bits + 1) / delta])
-    assert float(np.exp(invert_message_bits(per_parameter, bits + 1))[0]) == pytest.approx(delta, rel=1e-11)
+    assert float(np.exp(invert_message_bits(per_parameter, bits + 1, 1.0))[0]) == pytest.approx(delta, rel=1e-11)
 
 
 def random_frontier(seed: int, devices: int = 7, **changes) -> Frontier:
     rng = np.random.default_rng(seed)
-    settings_ = {"parameters": 1000, "value_bits": 32, "exponent": 2.0, "lower": 2.0, "upper": 400.0} | changes
+    settings_ = {"parameters": 1000, "entry_bits": 33.0, "exponent": 2.0, "lower": 2.0, "upper": 400.0} | changes
     return Frontier(10.0 ** rng.uniform(-12, 0, devices), **settings_)
 
 
@@ -119,12 +119,12 @@ def test_the_ends_of_the_multiplier_range_put_all_devices_at_a_bound():
 
 def test_many_devices_in_chunks_and_threads_give_the_same_sums(monkeypatch):
     costs = np.random.default_rng(1).lognormal(size=3000)
-    whole = Frontier(costs, parameters=10, value_bits=32, exponent=0.7, lower=1.0, upper=10.0)
+    whole = Frontier(costs, parameters=10, entry_bits=33.0, exponent=0.7, lower=1.0, upper=10.0)
     logs = np.linspace(*whole.log_multiplier_range, 5)
     expected, sparsity = whole.points(logs), whole.sparsity(logs[2])
     for chunk, threaded in ((128, True), (256, False)):
         monkeypatch.setattr(frontier_module, "_CHUNK", chunk)
-        parts = Frontier(costs, parameters=10, value_bits=32, exponent=0.7, lower=1.0, upper=10.0)
+        parts = Frontier(costs, parameters=10, entry_bits=33.0, exponent=0.7, lower=1.0, upper=10.0)
         assert (parts._pool is not None) == threaded
         np.testing.assert_allclose(parts.points(logs).mean_power, expected.mean_power, rtol=1e-13)
         np.testing.assert_allclose(parts.points(logs).radio_joules, expected.radio_joules, rtol=1e-13)
@@ -133,13 +133,13 @@ def test_many_devices_in_chunks_and_threads_give_the_same_sums(monkeypatch):
 
 def test_the_order_of_devices_does_not_change_a_bit():
     costs = np.random.default_rng(1).lognormal(size=50)
-    shared = {"parameters": 10, "value_bits": 32, "exponent": 2.0, "lower": 1.0, "upper": 10.0}
+    shared = {"parameters": 10, "entry_bits": 33.0, "exponent": 2.0, "lower": 1.0, "upper": 10.0}
     forward, backward = Frontier(costs, **shared), Frontier(costs[::-1], **shared)
     assert forward.points(0.3).radio_joules == backward.points(0.3).radio_joules
     assert forward.sparsity(0.3).tolist() == backward.sparsity(0.3)[::-1].tolist()
 
 
 def test_a_device_that_sends_for_free_stays_at_the_lower_bound():
-    frontier = Frontier(np.array([0.0, 1.0]), parameters=10, value_bits=32, exponent=2.0, lower=3.0, upper=9.0)
+    frontier = Frontier(np.array([0.0, 1.0]), parameters=10, entry_bits=33.0, exponent=2.0, lower=3.0, upper=9.0)
     low, _ = frontier.log_multiplier_range
     assert frontier.sparsity(low).tolist() == [3.0, pytest.approx(9.0, rel=1e-12)]

@@ -12,12 +12,15 @@ from scipy import optimize
 
 import fewjoules as fj
 from fewjoules import Downlink, OperatingPoints
+from fewjoules.physics.message_size import MessageSize
 from fewjoules.planner.schemes import SCHEMES
+from tests import strategies
 from tests.reference import planning as reference
 
 
-def bits(parameters, delta, value_bits=32):
-    return parameters / delta * (math.log2(delta) + value_bits + 1)
+def bits(parameters, delta, sender):
+    fixed, scale, kappa = reference.message_law(sender)
+    return fixed + scale * parameters / delta * (math.log2(delta) + kappa)
 
 
 def tail(fleet, m, gap, download):
@@ -44,12 +47,12 @@ def round_of(problem, H, sparsity, server, chosen):
     joules, seconds = [], []
     for m, delta in enumerate(sparsity):
         per_step, time = step_costs(fleet, m, chosen[m])
-        spent = float(fleet.joules_per_bit[m]) * bits(d, delta, problem.value_bits) + float(fleet.message_joules[m])
+        spent = float(fleet.joules_per_bit[m]) * bits(d, delta, problem) + float(fleet.message_joules[m])
         spent += H * per_step + tail(fleet, m, H * time, server is not None)
         takes = H * time + float(fleet.message_seconds[m])
-        takes += 0.0 if fleet.seconds_per_bit is None else float(fleet.seconds_per_bit[m]) * bits(d, delta)
+        takes += 0.0 if fleet.seconds_per_bit is None else float(fleet.seconds_per_bit[m]) * bits(d, delta, problem)
         if server is not None:
-            received = bits(d, server, problem.server.value_bits)
+            received = bits(d, server, problem.server)
             spent += float(fleet.downlink_joules_per_bit[m]) * received + float(fleet.downlink_message_joules[m])
             if fleet.downlink_seconds_per_bit is not None:
                 takes += float(fleet.downlink_seconds_per_bit[m]) * received + float(fleet.downlink_message_seconds[m])
@@ -138,11 +141,11 @@ def fleet_of(rng, devices, *, points=0, tails=True, downlink=True, times=True):
 LAW = fj.PowerLawRounds(tau=164.3, c=0.0221, a=0.568, q=0.564)
 
 
-def problem_of(rng, devices, *, steps=(1, 3, 10, 30), round_seconds=None, weight=1.0, **kinds):
+def problem_of(rng, devices, *, steps=(1, 3, 10, 30), round_seconds=None, weight=1.0, laws=(None, None), **kinds):
     fleet = fleet_of(rng, devices, **kinds)
     downlink = None
     if fleet.has_downlink:
-        downlink = Downlink(sparsity=(1.0, 400.0), weight=weight)
+        downlink = Downlink(sparsity=(1.0, 400.0), weight=weight, message=laws[1])
     return fj.ControlProblem(
         fleet=fleet,
         rounds=LAW,
@@ -151,7 +154,11 @@ def problem_of(rng, devices, *, steps=(1, 3, 10, 30), round_seconds=None, weight
         local_steps=steps,
         round_seconds=round_seconds,
         downlink=downlink,
+        message=laws[0],
     )
+
+
+laws = st.none() | strategies.message_sizes()
 
 
 def chosen_of(plan):
@@ -159,9 +166,9 @@ def chosen_of(plan):
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 10_000), st.integers(1, 3), st.floats(0.05, 5.0))
-def test_downlink_and_tails_are_planned_to_the_certified_optimum(seed, devices, weight):
-    problem = problem_of(np.random.default_rng(seed), devices, weight=weight)
+@given(st.integers(0, 10_000), st.integers(1, 3), st.floats(0.05, 5.0), st.tuples(laws, laws))
+def test_downlink_and_tails_are_planned_to_the_certified_optimum(seed, devices, weight, laws):
+    problem = problem_of(np.random.default_rng(seed), devices, weight=weight, laws=laws)
     plan = fj.solve(problem)
     literal, _ = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
     assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
@@ -181,10 +188,10 @@ def test_operating_points_without_a_deadline_are_proved(seed, devices, tails):
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 10_000), st.floats(0.2, 0.9))
-def test_points_sparsity_and_h_are_chosen_together_under_a_deadline(seed, share):
+@given(st.integers(0, 10_000), st.floats(0.2, 0.9), laws)
+def test_points_sparsity_and_h_are_chosen_together_under_a_deadline(seed, share, law):
     rng = np.random.default_rng(seed)
-    free = problem_of(rng, 2, points=3, downlink=False, steps=(2, 10))
+    free = problem_of(rng, 2, points=3, downlink=False, steps=(2, 10), laws=(law, None))
     slowest = free.device_seconds(2, 20.0).max()
     problem = replace(free, round_seconds=float(slowest * (1.0 + share)))
     plan = fj.solve(problem)
@@ -220,9 +227,9 @@ def test_many_devices_with_points_have_a_bound_that_holds_and_a_small_gap(seed):
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 10_000), st.floats(0.3, 1.5))
-def test_a_deadline_is_shared_with_the_download(seed, share):
-    free = problem_of(np.random.default_rng(seed), 2, steps=(2, 10))
+@given(st.integers(0, 10_000), st.floats(0.3, 1.5), st.tuples(laws, laws))
+def test_a_deadline_is_shared_with_the_download(seed, share, laws):
+    free = problem_of(np.random.default_rng(seed), 2, steps=(2, 10), laws=laws)
     quickest = free.device_seconds(2, 400.0, 400.0).max()
     problem = replace(free, round_seconds=float(quickest * (1.0 + share)))
     plan = fj.solve(problem)
@@ -235,7 +242,8 @@ def test_a_deadline_is_shared_with_the_download(seed, share):
 
 
 def test_batteries_pay_for_tails_and_the_downlink():
-    problem = problem_of(np.random.default_rng(3), 4)
+    law = MessageSize(fixed_bits=2000.0, scale=0.9, entry_bits=3.0)
+    problem = problem_of(np.random.default_rng(3), 4, laws=(law, law))
     plan = fj.solve(problem)
     spent = plan.rounds * problem.round_joules(plan.local_steps, plan.sparsity, plan.downlink_sparsity)
     columns = {name: getattr(problem.fleet, name) for name in fj.Fleet.__slots__}
@@ -251,7 +259,8 @@ def test_batteries_pay_for_tails_and_the_downlink():
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_is_charged_for_everything(scheme):
-    problem = problem_of(np.random.default_rng(5), 3)
+    laws = MessageSize(fixed_bits=250.0, scale=1.1, entry_bits=3.0), MessageSize(fixed_bits=99.0, entry_bits=9.0)
+    problem = problem_of(np.random.default_rng(5), 3, laws=laws)
     plan = SCHEMES[scheme](problem)
     literal, _ = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
     assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
@@ -261,7 +270,8 @@ def test_every_scheme_is_charged_for_everything(scheme):
 
 
 def test_algorithm_2_knows_no_downlink_but_is_charged_for_it():
-    problem = problem_of(np.random.default_rng(7), 3)
+    law = MessageSize(fixed_bits=2000.0, scale=0.9, entry_bits=3.0)
+    problem = problem_of(np.random.default_rng(7), 3, laws=(law, law))
     plan, best = SCHEMES["flexible"](problem, solver="benders"), fj.solve(problem)
     literal, _ = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
     assert plan.energy_joules == pytest.approx(literal, rel=1e-12)

@@ -27,10 +27,17 @@ NOTHING = Point(math.inf, 0, [])
 # ---- objective (27), literally ----
 
 
+def message_law(sender):
+    """Fixed bits, scale and bits of an entry of the messages of the devices or the server; those of formula (25)."""
+    if sender.message is None:
+        return 0.0, 1.0, sender.value_bits + 1
+    return sender.message.fixed_bits, sender.message.scale, sender.message.entry_bits
+
+
 def message_bits(problem, delta):
-    """Formula (25): S(delta) = d/delta (log2 delta + kappa)."""
-    kappa = problem.value_bits + 1
-    return problem.parameters / delta * (math.log2(delta) + kappa)
+    """S(delta) = fixed + scale d/delta (log2 delta + kappa)."""
+    fixed, scale, kappa = message_law(problem)
+    return fixed + scale * problem.parameters / delta * (math.log2(delta) + kappa)
 
 
 def rounds_at(model, mean_power, H, M):
@@ -98,13 +105,15 @@ def pulls(problem, H, sparsity):
     Both are >= 0; their difference is the derivative. The slope of K comes from a complex step, hence to rounding.
     """
     model, M = problem.rounds, len(sparsity)
-    q, s, kappa = power(model), mean_power(model, sparsity), problem.value_bits + 1
+    q, s = power(model), mean_power(model, sparsity)
+    _, scale, kappa = message_law(problem)
     step = 1e-30 * s
     slope = complex(rounds_at(model, s + 1j * step, H, M)).imag / step
     K, R = rounds_at(model, s, H, M), round_joules(problem, H, sparsity)
     up = [slope * q * delta**q / M / K for delta in sparsity]
     down = [
         float(problem.fleet.joules_per_bit[m])
+        * scale
         * problem.parameters
         / delta
         * (math.log2(delta) + kappa - 1 / math.log(2))

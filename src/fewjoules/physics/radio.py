@@ -1,4 +1,4 @@
-"""Bits of a top-k message, and joules of a radio per bit: [LI21] eqs. (13)-(17) and (25)."""
+"""The least bits of a top-k message, and joules of a radio per bit: [LI21] eqs. (13)-(17)."""
 
 import math
 from dataclasses import dataclass
@@ -8,12 +8,6 @@ from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import require_number
-
-
-def estimated_message_bits(parameters: float, sparsity: ArrayLike, value_bits: int) -> FloatArray:
-    """Return d / delta * (log2 delta + kappa), kappa = value_bits + 1: [LI21] eq. (25) with s1 = 1, s0 = 0."""
-    delta = np.asarray(sparsity, dtype=np.float64)
-    return parameters / delta * (np.log2(delta) + (value_bits + 1))
 
 
 def position_bits(parameters: int, kept: ArrayLike) -> FloatArray:

@@ -152,7 +152,7 @@ class BatterySearch:
         """Return the devices at their battery limit; if all share a sparsity, only the one that sets it."""
         problem, fleet = self.pooling.problem, self.pooling.problem.fleet
         assert fleet.battery_joules is not None
-        cost = fleet.joules_per_bit * float(problem.parameters)
+        cost = problem.round_costs.scaled_joules_per_bit() * float(problem.parameters)
         held = np.flatnonzero((sparsity <= box.lower) & (box.lower > self.box.lower) & (cost > 0.0))
         weight, total_cost = 1.0, cost[held]
         if self.pooling.shared and held.size:
@@ -160,8 +160,8 @@ class BatterySearch:
             held = np.atleast_1d(np.argmax(own))
             weight, total_cost = float(problem.devices), np.atleast_1d(cost.sum())
         per_round = fleet.battery_joules[held] / rounds
-        beside = np.broadcast_to(problem.entry_bits(), cost.shape)[held]
-        y = np.log(sparsity[held]) - 1.0 + (problem.value_bits + 1 + beside) * math.log(2.0)
+        kappa = np.broadcast_to(problem.round_costs.entry_bits(), cost.shape)[held]
+        y = np.log(sparsity[held]) - 1.0 + kappa * math.log(2.0)
         # c h = battery / K - rest, and dh/dx = -y / (delta ln 2): see frontier.py
         log_slope = per_round / rounds * math.log(2.0) * sparsity[held] / (cost[held] * y)
         radio_slope = -float(np.sum(total_cost / cost[held] * per_round / rounds))

@@ -176,4 +176,4 @@ class _Algorithm2:
     def _sums(self, delta: FloatArray) -> tuple[float, float]:
         """Return mean power and radio joules of a round without the fixed part."""
         power = float(np.mean(delta**self.problem.rounds.exponent))
-        return power, float(np.sum(self.problem.sending_joules(delta)))
+        return power, float(np.sum(self.problem.round_costs.sending_joules(delta)))

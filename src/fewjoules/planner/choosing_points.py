@@ -114,13 +114,12 @@ class PointsFrontier:
         self._problem, self._choices, self._exponent = problem, choices, problem.rounds.exponent
         self._frontiers = [
             Frontier(
-                problem.fleet.joules_per_bit,
+                problem.round_costs.scaled_joules_per_bit(),
                 parameters=problem.parameters,
-                value_bits=problem.value_bits,
+                entry_bits=problem.round_costs.entry_bits(),
                 exponent=problem.rounds.exponent,
                 lower=np.clip(lower, low, high),
                 upper=high,
-                entry_bits=problem.entry_bits(),
             )
             for lower in choices.lower
         ]
@@ -143,7 +142,7 @@ class PointsFrontier:
         It is there once mu / M times the difference of the powers outweighs the difference of the joules.
         """
         fixed, lower = self._choices.fixed_joules, self._choices.lower
-        joules = fixed + self._problem.sending_joules(np.clip(lower, *self._problem.sparsity))
+        joules = fixed + self._problem.round_costs.sending_joules(np.clip(lower, *self._problem.sparsity))
         freest = self._choices.freest()
         columns = np.arange(self.devices)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -174,7 +173,7 @@ class PointsFrontier:
         sparsity, joules = np.ones(self.devices), np.zeros(self.devices)
         for number, frontier in enumerate(self._frontiers):
             delta = frontier.sparsity(log_multiplier)
-            spent = self._choices.fixed_joules[number] + self._problem.sending_joules(delta)
+            spent = self._choices.fixed_joules[number] + self._problem.round_costs.sending_joules(delta)
             value = spent + weight * delta**self._exponent
             better = value < best
             best, chosen = np.where(better, value, best), np.where(better, number, chosen)

@@ -49,7 +49,7 @@ def least_sparsity_in_time(problem: ControlProblem, local_steps: int, step_secon
     fleet = problem.fleet
     quickest = None if problem.server is None else problem.server.sparsity[1]
     problem.require_device_seconds(local_steps, problem.sparsity[1], quickest)
-    rest = problem.fixed_seconds(0, quickest)
+    rest = problem.round_costs.fixed_seconds(0, quickest)
     assert rest is not None
     assert fleet.seconds_per_bit is not None
     assert step_seconds is not None
@@ -64,7 +64,7 @@ def battery_box(problem: ControlProblem, local_steps: int, mean_power: float, bo
         return box
     power = mean_power + problem.server_power()
     rounds = float(problem.rounds.rounds(power, local_steps, problem.devices))
-    left = batteries / rounds - problem.joules_beside_bits(local_steps)
+    left = batteries / rounds - problem.round_costs.joules_beside_sending(local_steps)
     least = _least_sparsity(problem, left, problem.fleet.joules_per_bit, problem.fleet.codec_joules_per_entry)
     return Box(np.maximum(box.lower, least), box.upper)
 
@@ -130,13 +130,15 @@ def _least_sparsity(
     """Return the least sparsity in the limits whose bits and entries cost at most ``budget``; infinite if none does."""
     low, high = problem.sparsity
     d, per_entry = float(problem.parameters), np.zeros_like(budget) if cost_per_entry is None else cost_per_entry
-    most, least = (cost_per_bit * float(problem.message_bits(x)) + per_entry * d / x for x in (low, high))
+    law = problem.message_size
+    most, least = (cost_per_bit * float(law.sparsity_bits(d, x)) + per_entry * d / x for x in (low, high))
     delta = np.where(budget >= most, low, np.inf)
     between = (budget >= least) & (budget < most)
     by_bits, by_entries = between & (cost_per_bit > 0.0), between & (cost_per_bit == 0.0)
     if by_bits.any():
-        share = budget[by_bits] / (cost_per_bit[by_bits] * d) * (1.0 - _SLACK)
-        kappa = problem.value_bits + 1 + per_entry[by_bits] / cost_per_bit[by_bits]
-        delta[by_bits] = np.clip(np.exp(invert_message_bits(share, kappa)), low, high)
+        scaled = cost_per_bit[by_bits] * law.scale
+        share = budget[by_bits] / (scaled * d) * (1.0 - _SLACK)
+        kappa = law.entry_bits + per_entry[by_bits] / scaled
+        delta[by_bits] = np.clip(np.exp(invert_message_bits(share, kappa, low)), low, high)
     delta[by_entries] = np.clip(per_entry[by_entries] * d / (budget[by_entries] * (1.0 - _SLACK)), low, high)
     return delta

@@ -10,13 +10,14 @@ c_s h(x) + mu w exp(q x): the problem of a device with cost c_s / w, counted w t
 the devices, the sum stays convex, and the bounds of pareto.py hold as they are.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import require_integer, require_number
+from fewjoules.physics.message_size import MessageSize, require_message_size
 from fewjoules.planner.frontier import Frontier, Points, Senders
 
 USUAL_WEIGHT = 1.0
@@ -24,19 +25,29 @@ USUAL_WEIGHT = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Downlink:
-    """The server's choice: its sparsity in (min, max), its weight in the mean power, and the bits of its values."""
+    """The server's choice: its sparsity in (min, max), its weight in the mean power, and the bits of its messages.
+
+    ``message`` is the law of their size, by default formula (25) of [LI21] with ``value_bits``.
+    """
 
     sparsity: tuple[float, float] = (1.0, 1.0)
     weight: float = USUAL_WEIGHT
     value_bits: int = 32
+    message: MessageSize | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that no server can have."""
         require_number("downlink weight", self.weight, low=0.0)
         require_integer("downlink value_bits", self.value_bits, low=2, high=64)
+        require_message_size("downlink message", self.message)
         low, high = self.sparsity
         require_number("downlink sparsity min", low, low=1.0)
         require_number("downlink sparsity max", high, low=low)
+
+    @property
+    def message_size(self) -> MessageSize:
+        """The law of its messages."""
+        return self.message or MessageSize.formula_25(self.value_bits)
 
     @property
     def chosen(self) -> bool:
@@ -45,7 +56,7 @@ class Downlink:
 
     def at(self, sparsity: float) -> "Downlink":
         """Return the downlink without a choice."""
-        return Downlink(sparsity=(sparsity, sparsity), weight=self.weight, value_bits=self.value_bits)
+        return replace(self, sparsity=(sparsity, sparsity))
 
     def power(self, sparsity: float, exponent: float) -> float:
         """Return what the server adds to the mean power."""
@@ -68,14 +79,15 @@ class DownlinkFrontier:
         """Costs of a bit and of decoding an entry are those of all devices together."""
         self._clients, self._downlink = clients, downlink
         low, high = downlink.sparsity
+        law = downlink.message_size
+        cost = joules_per_bit * law.scale
         self._server = Frontier(
-            np.array([joules_per_bit / downlink.weight]),
+            np.array([cost / downlink.weight]),
             parameters=parameters,
-            value_bits=downlink.value_bits,
+            entry_bits=law.entry_bits + (joules_per_entry / cost if cost > 0.0 else 0.0),
             exponent=exponent,
             lower=low,
             upper=high,
-            entry_bits=joules_per_entry / joules_per_bit if joules_per_bit > 0.0 else 0.0,
         )
 
     @property

@@ -4,14 +4,15 @@ For every multiplier mu > 0 each device minimises, in x = ln(delta),
 
     c h(x) + (mu / M) exp(q x),    h(x) = (x / ln 2 + kappa) exp(-x),    c = joules_per_bit * d,
 
-which is convex. With B = 1 - kappa ln 2, n = q + 1 and y = x - B the stationary point solves
+where kappa is ``entry_bits`` of the law of messages. h is convex in exp(q x) where y >= 1 / n (message_size.py).
+With B = 1 - kappa ln 2, n = q + 1 and y = x - B the stationary point solves
 
     n y - ln y = t,    t = ln c - ln(q ln 2 mu / M) - n B:
 
 Corollary 3 of [LI21] for q = 2, where y = -W(-exp(-t) n) / n on the Lambert branch W_{-1}. The other branch
-is a maximum at delta < 1. An entry that costs joules of its own, beside its bits, has a larger kappa. Working with t
-keeps exp(3 B), about 1e-29, out of the arithmetic. Devices
-with c = 0 have t = -inf and stay at their lower bound.
+is a maximum below the least sparsity. An entry that costs joules of its own, beside its bits, has a larger kappa.
+Working with t keeps exp(3 B), about 1e-29, out of the arithmetic. Devices with c = 0 have t = -inf and stay at their
+lower bound.
 """
 
 import math
@@ -55,10 +56,10 @@ def lambert_root(t: FloatArray, n: float, low: FloatArray | float) -> FloatArray
     return y
 
 
-def invert_message_bits(bits_per_parameter: FloatArray, kappa: FloatArray | float) -> FloatArray:
-    """Return the ln(delta) at which h(ln delta) is the given positive number, at most kappa."""
+def invert_message_bits(bits_per_parameter: FloatArray, kappa: FloatArray | float, low: float) -> FloatArray:
+    """Return the ln(delta) >= ln(low) at which h(ln delta) is the given positive number, at most h(ln low)."""
     t = kappa * _LN2 - np.log(bits_per_parameter * _LN2)
-    return lambert_root(t, 1.0, kappa * _LN2) - kappa * _LN2
+    return lambert_root(t, 1.0, kappa * _LN2 + math.log(low)) - kappa * _LN2
 
 
 def _distinct(costs: FloatArray, bits: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -119,7 +120,8 @@ class _Bounds(NamedTuple):
     @classmethod
     def of(cls, B: FloatArray, lower: FloatArray, upper: float, n: float) -> "_Bounds":
         y_lower, y_upper = np.log(lower) - B, np.log(upper) - B
-        return cls(B, y_lower, y_upper, *(np.asarray(n * y - np.log(y)) for y in (y_lower, y_upper)))
+        convex = (np.maximum(y, 1.0 / n) for y in (y_lower, y_upper))  # where nothing is chosen, y may be less
+        return cls(B, y_lower, y_upper, *(np.asarray(n * y - np.log(y)) for y in convex))
 
     def part(self, part: slice) -> "_Bounds":
         return _Bounds(*(one[part] if one.ndim else one for one in self))
@@ -137,23 +139,22 @@ class Frontier:
         joules_per_bit: FloatArray,
         *,
         parameters: int,
-        value_bits: int,
+        entry_bits: ArrayLike,
         exponent: float,
         lower: ArrayLike,
         upper: float,
-        entry_bits: ArrayLike = 0.0,
     ) -> None:
         """Precompute the terms that do not depend on the multiplier.
 
-        ``entry_bits`` are the joules of an entry beside its bits, in bits: one number, or one for each device.
+        ``entry_bits`` are kappa, with other joules of an entry as bits: one number, or one for each device.
         """
-        costs, beside = joules_per_bit * float(parameters), np.asarray(entry_bits, dtype=np.float64)
+        costs, kappa = joules_per_bit * float(parameters), np.asarray(entry_bits, dtype=np.float64)
         self._devices = costs.size
         self._cost_of_device = costs
-        self._B_of_device = 1.0 - (value_bits + 1 + beside) * _LN2
+        self._B_of_device = 1.0 - kappa * _LN2
         self._count: FloatArray | float = 1.0
         if np.ndim(lower) == 0:
-            costs, beside, self._count = _distinct(costs, beside)
+            costs, kappa, self._count = _distinct(costs, kappa)
         self._cost = costs
         with np.errstate(divide="ignore"):
             self._log_cost = np.log(costs)
@@ -161,7 +162,8 @@ class Frontier:
         self._n = exponent + 1.0
         self._lower = np.asarray(lower, dtype=np.float64)
         self._upper = upper
-        self._bounds = _Bounds.of(1.0 - (value_bits + 1 + beside) * _LN2, self._lower, upper, self._n)
+        self._chosen = bool(np.any(self._lower < upper))
+        self._bounds = _Bounds.of(1.0 - kappa * _LN2, self._lower, upper, self._n)
         self._pool = ThreadPoolExecutor(CORES) if costs.size > _CHUNKS_FOR_THREADS * _CHUNK else None
 
     @property
@@ -217,6 +219,8 @@ class Frontier:
 
     def _stationary(self, log_cost: FloatArray, log_multiplier: ArrayLike, bounds: _Bounds) -> FloatArray:
         t = np.clip(log_cost + self._offset(log_multiplier, bounds.B), bounds.t_lower, bounds.t_upper)
+        if not self._chosen:
+            return np.broadcast_to(bounds.y_lower, t.shape)
         return np.minimum(lambert_root(t, self._n, bounds.y_lower), bounds.y_upper)
 
     def _sums(self, log_multiplier: FloatArray, part: slice) -> tuple[FloatArray, FloatArray]:

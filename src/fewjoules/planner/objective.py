@@ -27,18 +27,26 @@ class Objective:
     def of(cls, problem: ControlProblem, local_steps: ArrayLike | None = None) -> "Objective":
         """Return the objective of a problem, for all its H or for the given ones."""
         steps = problem.step_choices if local_steps is None else np.atleast_1d(np.asarray(local_steps, dtype=np.int64))
-        return cls._with_server(problem, steps, problem.fixed_joules(steps))
+        return cls._with_server(problem, steps, problem.round_costs.fixed_joules(steps))
 
     @classmethod
     def beside_steps(cls, problem: ControlProblem, local_steps: int) -> "Objective":
         """Return the objective of one H with the joules of local steps and tails left out of the fixed ones."""
-        return cls._with_server(problem, np.array([local_steps]), np.array([problem.fixed_message_joules()]))
+        return cls._with_server(
+            problem, np.array([local_steps]), np.array([problem.round_costs.fixed_message_joules()])
+        )
 
     @classmethod
     def _with_server(cls, problem: ControlProblem, steps: IntArray, fixed: FloatArray) -> "Objective":
         if problem.server is None or problem.server.chosen:
             return cls(problem.rounds, problem.devices, steps, fixed)
-        return cls(problem.rounds, problem.devices, steps, fixed + problem.broadcast_joules(), problem.server_power())
+        return cls(
+            problem.rounds,
+            problem.devices,
+            steps,
+            fixed + problem.round_costs.broadcast_joules(),
+            problem.server_power(),
+        )
 
     def rounds(self, mean_power: FloatArray) -> FloatArray:
         """Return K, shape (points, choices)."""

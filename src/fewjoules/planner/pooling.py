@@ -23,7 +23,8 @@ class Pooling:
         return with_server(self.problem, self._clients(box))
 
     def _clients(self, box: Box | None) -> Frontier:
-        problem, costs, beside = self.problem, self.problem.fleet.joules_per_bit, self.problem.entry_bits()
+        problem, round_costs = self.problem, self.problem.round_costs
+        costs, beside = round_costs.scaled_joules_per_bit(), round_costs.codec_entry_bits()
         lower: FloatArray | float = problem.sparsity[0] if box is None else box.lower
         if self.shared:
             mean = costs.mean()
@@ -32,11 +33,10 @@ class Pooling:
         return Frontier(
             costs,
             parameters=problem.parameters,
-            value_bits=problem.value_bits,
+            entry_bits=problem.message_size.entry_bits + beside,
             exponent=problem.rounds.exponent,
             lower=lower,
             upper=problem.sparsity[1],
-            entry_bits=beside,
         )
 
     def pool(self, box: Box) -> Box:
@@ -53,7 +53,7 @@ def with_server(problem: ControlProblem, clients: Senders) -> Senders:
         clients,
         server,
         joules_per_bit=float(np.sum(costs)),
-        joules_per_entry=problem.joules_per_received_entry(),
+        joules_per_entry=problem.round_costs.joules_per_received_entry(),
         parameters=problem.parameters,
         exponent=problem.rounds.exponent,
     )

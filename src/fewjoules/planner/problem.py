@@ -2,8 +2,9 @@
 
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -13,32 +14,16 @@ from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.errors import FewJoulesWarning, InvalidInputError, require_array, require_integer, require_number, shown
 from fewjoules.physics.fleet import Fleet
-from fewjoules.physics.radio import estimated_message_bits
-from fewjoules.physics.tail import planned_tail_joules, total_least_joules, total_tail_joules
+from fewjoules.physics.message_size import MessageSize, require_message_size
 from fewjoules.planner.downlink import Downlink
-from fewjoules.provenance import COMPUTE_KINDS, RADIO_KINDS, joules_by_mark
+from fewjoules.planner.round_costs import RoundCosts
+from fewjoules.planner.training_costs import Costs
 
 MAX_PARAMETERS = 10**12
 MAX_SPARSITY = float(MAX_PARAMETERS)  # the sparsity at which the largest model sends one entry
 MAX_LOCAL_STEPS = 1_000_000
 MAX_LOCAL_STEP_CHOICES = 100_000
 MAX_VALUE_BITS = 64
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Costs:
-    """Costs of a choice of H and sparsity over the whole training."""
-
-    rounds: float
-    radio_joules: float
-    compute_joules: float
-    seconds: float | None
-    joules: Mapping[str, Mapping[str, float]]  # by kind, and by where they come from
-
-    @property
-    def energy_joules(self) -> float:
-        """Joules of the whole training, objective (27) of [LI21]."""
-        return self.radio_joules + self.compute_joules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +33,8 @@ class ControlProblem:
     ``round_seconds`` is an optional deadline of each round; batteries are part of the fleet. A largest
     sparsity above the number of parameters is lowered to it with a warning. ``downlink`` is the server's choice; by
     default it is planned, within the same limits, where the fleet states what receiving costs, and "free" leaves it
-    out. Local steps cost the same whatever their batch: ``Fleet.with_batch`` includes the samples.
+    out. ``message`` is the law of the devices' messages, by default formula (25) of [LI21] with ``value_bits``. Local
+    steps cost the same whatever their batch: ``Fleet.with_batch`` includes the samples.
     """
 
     fleet: Fleet
@@ -59,11 +45,13 @@ class ControlProblem:
     value_bits: int = 32
     round_seconds: float | None = None
     downlink: Downlink | Literal["free"] | None = None
+    message: MessageSize | None = None
 
     def __post_init__(self) -> None:
         """Check the problem and make ``local_steps`` a sorted tuple."""
         parameters = require_integer("parameters", self.parameters, low=1, high=MAX_PARAMETERS)
         require_integer("value_bits", self.value_bits, low=2, high=MAX_VALUE_BITS)
+        require_message_size("message", self.message)
         object.__setattr__(self, "sparsity", _checked_limits(self.sparsity, parameters))
         object.__setattr__(self, "local_steps", _checked_steps(self.local_steps))
         if self.round_seconds is not None:
@@ -72,6 +60,7 @@ class ControlProblem:
         if self.fleet.joules_per_sample is not None and np.any(self.fleet.joules_per_sample > 0.0):
             message = "the plan leaves out joules_per_sample; plan with fleet.with_batch(size) to include it"
             warnings.warn(message, FewJoulesWarning, stacklevel=4)
+        self._require_plannable_messages()
         self._require_finite_energy()
 
     def _checked_downlink(self) -> Downlink | Literal["free"]:
@@ -93,17 +82,22 @@ class ControlProblem:
         low = high if self.downlink.weight == 0.0 else low  # a server that delays nothing sends the least
         return replace(self.downlink, sparsity=(low, high))
 
+    def _require_plannable_messages(self) -> None:
+        """Refuse laws of messages for which plans could not be proved; a sparsity that is given needs no proof."""
+        (low, high), exponent, server = self.sparsity, self.rounds.exponent, self.server
+        if low < high:
+            self.message_size.require_plannable("messages", low, exponent, batteries=self.has_batteries)
+        if server is not None and server.chosen:
+            name, least = "the server's messages", server.sparsity[0]
+            server.message_size.require_plannable(name, least, exponent, batteries=False)
+
     def _require_finite_energy(self) -> None:
         """Refuse costs and constants whose products overflow."""
         low, high = self.sparsity
         most = self.server.sparsity[1] if self.server is not None else 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             rounds = max(self.predicted_rounds(h, high, most) for h in self.step_choices[[0, -1]].tolist())
-            per_round = (
-                float(self.message_bits(low)) * float(np.sum(self.fleet.joules_per_bit))
-                + float(np.sum(self.downlink_joules(1.0) + self._entries("joules", 2.0 * self.parameters)))
-                + float(self.fixed_joules(self.step_choices[-1:])[0])
-            )
+            per_round = self.round_costs.most_joules(low, self.step_choices)
         if not np.isfinite(rounds * per_round):
             raise InvalidInputError(
                 f"rounds times joules of a round must be finite, got up to {rounds:g} times {per_round:g}: the costs "
@@ -123,8 +117,13 @@ class ControlProblem:
     @property
     def constrained(self) -> bool:
         """Whether a deadline or a battery limits the plan."""
+        return self.round_seconds is not None or self.has_batteries
+
+    @property
+    def has_batteries(self) -> bool:
+        """Whether a battery limits the plan."""
         batteries = self.fleet.battery_joules
-        return self.round_seconds is not None or (batteries is not None and bool(np.isfinite(batteries).any()))
+        return batteries is not None and bool(np.isfinite(batteries).any())
 
     @property
     def server(self) -> Downlink | None:
@@ -146,10 +145,6 @@ class ControlProblem:
         """Return the problem with the server's sparsity given."""
         return self if self.server is None else replace(self, downlink=self.server.at(sparsity))
 
-    def message_bits(self, sparsity: ArrayLike) -> FloatArray:
-        """Return the bits of a message by formula (25) of [LI21]; the fleet's costs include the radio's overhead."""
-        return estimated_message_bits(self.parameters, sparsity, self.value_bits)
-
     def predicted_rounds(self, local_steps: int, sparsity: ArrayLike, downlink_sparsity: float | None = None) -> float:
         """Return K(delta, H) for one sparsity per device, or one for all."""
         mean_power = float(np.mean(np.power(sparsity, self.rounds.exponent))) + self.server_power(downlink_sparsity)
@@ -162,130 +157,25 @@ class ControlProblem:
         chosen = self.server.sparsity[0] if downlink_sparsity is None else downlink_sparsity
         return self.server.power(chosen, self.rounds.exponent)
 
-    def message_joules(self, sparsity: ArrayLike) -> FloatArray:
-        """Joules of each device to send its update, shape (devices,)."""
-        return self.fleet.joules_per_bit * self.message_bits(sparsity) + self.fleet.message_joules
+    @cached_property
+    def round_costs(self) -> RoundCosts:
+        """What one round costs the devices."""
+        return RoundCosts(self.fleet, self.parameters, self.message_size, self.server)
 
-    def downlink_bits(self, downlink_sparsity: float | None = None) -> float:
-        """Bits of the broadcast; at the server's least sparsity unless told another, and 0 where it is free."""
-        if self.server is None:
-            return 0.0
-        chosen = self.server.sparsity[0] if downlink_sparsity is None else downlink_sparsity
-        return float(estimated_message_bits(self.parameters, chosen, self.server.value_bits))
-
-    def joules_per_received_entry(self) -> float:
-        """Joules of all devices to decode one entry of the broadcast."""
-        return float(np.sum(self._entries("joules", 1.0)))
-
-    def broadcast_joules(self, downlink_sparsity: float | None = None) -> float:
-        """Joules of all devices for the bits and the entries of the broadcast."""
-        costs = self.fleet.downlink_joules_per_bit
-        if self.server is None or costs is None:
-            return 0.0
-        entries = self._entries("joules", self._received(downlink_sparsity))
-        return float(np.sum(costs)) * self.downlink_bits(downlink_sparsity) + float(np.sum(entries))
-
-    def downlink_joules(self, downlink_sparsity: float | None = None) -> FloatArray:
-        """Joules of each device to receive the broadcast, shape (devices,)."""
-        costs = self.fleet.downlink_joules_per_bit
-        if self.server is None or costs is None:
-            return np.zeros(self.devices)
-        return costs * self.downlink_bits(downlink_sparsity) + self.fleet.downlink_message_joules
-
-    def round_joules_by_kind(
-        self, local_steps: int, sparsity: ArrayLike, downlink_sparsity: float | None = None
-    ) -> dict[str, FloatArray]:
-        """Joules of each device in one round by kind, each of shape (devices,)."""
-        fleet = self.fleet
-        return {
-            "uplink": self.message_joules(sparsity),
-            "downlink": self.downlink_joules(downlink_sparsity),
-            "tail": planned_tail_joules(fleet, fleet.seconds_per_step, local_steps, self.server is not None),
-            "compute": local_steps * fleet.joules_per_step,
-            "codec": self._coding("joules")
-            + self._entries("joules", self._sent(sparsity) + self._received(downlink_sparsity)),
-        }
+    @property
+    def message_size(self) -> MessageSize:
+        """The law of the devices' messages: ``message``, or formula (25) with ``value_bits``."""
+        return self.message or MessageSize.formula_25(self.value_bits)
 
     def round_joules(self, local_steps: int, sparsity: ArrayLike, downlink_sparsity: float | None = None) -> FloatArray:
         """Joules of each device in one round, shape (devices,)."""
-        return self.sending_joules(sparsity) + self.joules_beside_bits(local_steps, downlink_sparsity)
-
-    def sending_joules(self, sparsity: ArrayLike) -> FloatArray:
-        """Joules of each device for the bits and the entries that it sends."""
-        bits = self.fleet.joules_per_bit * self.message_bits(sparsity)
-        return bits + self._entries("joules", self._sent(sparsity))
-
-    def _sent(self, sparsity: ArrayLike) -> FloatArray:
-        return self.parameters / np.asarray(sparsity, dtype=np.float64)
-
-    def _received(self, downlink_sparsity: float | None) -> float:
-        if self.server is None:
-            return 0.0
-        return self.parameters / (self.server.sparsity[0] if downlink_sparsity is None else downlink_sparsity)
-
-    def joules_beside_bits(self, local_steps: int, downlink_sparsity: float | None = None) -> FloatArray:
-        """Joules of each device in one round beside what it sends, shape (devices,)."""
-        fleet = self.fleet
-        tails = planned_tail_joules(fleet, fleet.seconds_per_step, local_steps, self.server is not None)
-        radio = fleet.message_joules + self.downlink_joules(downlink_sparsity) + tails
-        received = self._entries("joules", self._received(downlink_sparsity))
-        return radio + local_steps * fleet.joules_per_step + self._coding("joules") + received
-
-    def fixed_joules(self, local_steps: IntArray) -> FloatArray:
-        """Joules of a round of all devices beside the bits of their messages, for each H; points are the cheapest."""
-        fleet, steps = self.fleet, local_steps.astype(np.float64)
-        if fleet.operating_points is not None:
-            least = total_least_joules(fleet, fleet.operating_points, steps, self.server is not None)
-            return self.fixed_message_joules() + least
-        tails = total_tail_joules(fleet, fleet.seconds_per_step, steps, self.server is not None)
-        return self.fixed_message_joules() + tails + steps * float(np.sum(fleet.joules_per_step))
-
-    def fixed_message_joules(self) -> float:
-        """Joules of a round of all devices that depend on nothing: messages whatever their length, and coding."""
-        joules = float(np.sum(self.fleet.message_joules)) + float(np.sum(self._coding("joules")))
-        return joules if self.server is None else joules + float(np.sum(self.fleet.downlink_message_joules))
-
-    def _coding(self, unit: str) -> FloatArray:
-        """Joules or seconds of a pass of the codec over the model."""
-        costs = getattr(self.fleet, f"codec_{unit}_per_parameter")
-        return np.zeros(self.devices) if costs is None else costs * float(self.parameters)
-
-    def _entries(self, unit: str, count: ArrayLike) -> FloatArray:
-        """Joules or seconds of the codec for these numbers of entries."""
-        costs = getattr(self.fleet, f"codec_{unit}_per_entry")
-        return np.zeros(self.devices) if costs is None else costs * count
-
-    def entry_bits(self) -> FloatArray | float:
-        """Joules of the codec for one entry as bits of the uplink, for the frontier; 0 where bits are free.
-
-        A device whose bits are free is planned without what its entries cost: bounds stay below the truth.
-        """
-        per_entry, per_bit = self.fleet.codec_joules_per_entry, self.fleet.joules_per_bit
-        if per_entry is None or not np.any(per_entry > 0.0):
-            return 0.0
-        return np.divide(per_entry, per_bit, out=np.zeros(self.devices), where=per_bit > 0.0)
-
-    def fixed_seconds(self, local_steps: int, downlink_sparsity: float | None = None) -> FloatArray | None:
-        """Seconds of each device in one round without the bits that it sends, or None if a time is unknown."""
-        fleet = self.fleet
-        if fleet.seconds_per_step is None or (self.server is not None and fleet.downlink_seconds_per_bit is None):
-            return None
-        seconds = fleet.message_seconds + self._coding("seconds") + local_steps * fleet.seconds_per_step
-        seconds = seconds + self._entries("seconds", self._received(downlink_sparsity))
-        if self.server is not None and fleet.downlink_seconds_per_bit is not None:
-            bits = self.downlink_bits(downlink_sparsity)
-            seconds = seconds + fleet.downlink_seconds_per_bit * bits + fleet.downlink_message_seconds
-        return seconds
+        return self.round_costs.joules(local_steps, sparsity, downlink_sparsity)
 
     def device_seconds(
         self, local_steps: int, sparsity: ArrayLike, downlink_sparsity: float | None = None
     ) -> FloatArray | None:
         """Seconds of each device in one round, or None if a time is unknown."""
-        rest = self.fixed_seconds(local_steps, downlink_sparsity)
-        if rest is None or self.fleet.seconds_per_bit is None:
-            return None
-        sent = self.fleet.seconds_per_bit * self.message_bits(sparsity)
-        return sent + self._entries("seconds", self._sent(sparsity)) + rest
+        return self.round_costs.seconds(local_steps, sparsity, downlink_sparsity)
 
     def require_device_seconds(
         self, local_steps: int, sparsity: ArrayLike, downlink_sparsity: float | None = None
@@ -305,19 +195,8 @@ class ControlProblem:
         delta = np.broadcast_to(require_array("sparsity", sparsity, low=1.0), (self.devices,))
         rounds = self.predicted_rounds(local_steps, delta, downlink_sparsity)
         seconds = self.device_seconds(local_steps, delta, downlink_sparsity)
-        kinds = self.round_joules_by_kind(local_steps, delta, downlink_sparsity)
-        marks = self.fleet.provenance
-        return Costs(
-            rounds=rounds,
-            radio_joules=rounds * sum(float(np.sum(kinds[kind])) for kind in RADIO_KINDS),
-            compute_joules=rounds * sum(float(np.sum(kinds[kind])) for kind in COMPUTE_KINDS),
-            seconds=None if seconds is None else rounds * float(seconds.max()),
-            joules={
-                kind: {mark: rounds * joules for mark, joules in joules_by_mark(per_round, marks[kind]).items()}
-                for kind, per_round in kinds.items()
-                if np.any(per_round)
-            },
-        )
+        kinds = self.round_costs.joules_by_kind(local_steps, delta, downlink_sparsity)
+        return Costs.of(rounds, kinds, seconds, self.fleet.provenance)
 
 
 def _checked_limits(limits: Any, parameters: int) -> tuple[float, float]:

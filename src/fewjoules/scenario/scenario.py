@@ -12,6 +12,7 @@ from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import parse_toml, read_text
 from fewjoules.physics.fleet import MAX_DEVICES, Fleet
+from fewjoules.physics.message_size import MessageSize
 from fewjoules.physics.points import OperatingPoints
 from fewjoules.planner.downlink import USUAL_WEIGHT, Downlink
 from fewjoules.planner.problem import ControlProblem
@@ -58,6 +59,8 @@ class Scenario:
     statistics: int
     architecture: str | None
     value_bits: int
+    message_size: MessageSize | None
+    downlink_message_size: MessageSize | None
     sparsity: tuple[float, float]
     local_steps: tuple[int, ...] | range
     round_seconds: float | None
@@ -95,6 +98,7 @@ class Scenario:
                 rounds=self.rounds,
                 parameters=self.parameters,
                 value_bits=self.value_bits,
+                message=self.message_size,
                 sparsity=self.sparsity,
                 local_steps=self.local_steps,
                 round_seconds=self.round_seconds,
@@ -123,7 +127,12 @@ class Scenario:
         if not self.fleet.has_downlink or (self.training is not None and self.training.downlink == "free"):
             return "free"
         weight = USUAL_WEIGHT if self.downlink_weight is None else self.downlink_weight
-        return Downlink(sparsity=self.downlink_sparsity or self.sparsity, weight=weight, value_bits=self.value_bits)
+        return Downlink(
+            sparsity=self.downlink_sparsity or self.sparsity,
+            weight=weight,
+            value_bits=self.value_bits,
+            message=self.downlink_message_size,
+        )
 
     @classmethod
     def from_text(cls, text: str, name: str, folder: Path, *, allow_outside: bool = False) -> "Scenario":
@@ -140,12 +149,12 @@ class Scenario:
 
     @classmethod
     def _from_tables(cls, tables: ScenarioTables, name: str, text: str, files: ScenarioFolder) -> "Scenario":
-        limits, training = tables.limits, tables.training
+        model, limits, training = tables.model, tables.limits, tables.training
         if training is not None:
             training.check()
-        parameters, statistics = sizes(tables.model, training, files.path)
+        parameters, statistics = sizes(model, training, files.path)
         counted = any(device.joules_per_flop is not None for device in tables.device)
-        flops = flops_per_sample(tables.model, training, files.path) if counted else None
+        flops = flops_per_sample(model, training, files.path) if counted else None
         return cls(
             name=name,
             text=text,
@@ -156,8 +165,10 @@ class Scenario:
             rounds_intervals=tables.rounds.law_intervals(),
             parameters=parameters,
             statistics=statistics,
-            architecture=tables.model.architecture,
-            value_bits=tables.model.value_bits,
+            architecture=model.architecture,
+            value_bits=model.value_bits,
+            message_size=None if model.message_size is None else model.message_size.law(),
+            downlink_message_size=None if model.downlink_message_size is None else model.downlink_message_size.law(),
             sparsity=(limits.sparsity.min, limits.sparsity.max),
             local_steps=limits.choices(),
             round_seconds=limits.round_seconds,

@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag
 from fewjoules.convergence.intervals import FittedLaw, LawIntervals
 from fewjoules.convergence.rounds import BoundRounds, PaperRounds, PowerLawRounds
 from fewjoules.errors import InvalidInputError
+from fewjoules.physics.message_size import MAX_ENTRY_BITS, MAX_FIXED_BITS, MAX_SCALE, MessageSize
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_VALUE_BITS
 from fewjoules.scenario.schema.base import NonNegative, Positive, Table
 from fewjoules.scenario.schema.devices import DeviceTable, ProvenanceTable
@@ -19,6 +20,18 @@ AtLeastOne = Annotated[float, Field(ge=1.0)]
 Steps = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
 
 
+class MessageSizeTable(Table):
+    """model.message_size and model.downlink_message_size."""
+
+    fixed_bits: Annotated[float, Field(ge=0.0, le=MAX_FIXED_BITS)] = 0.0
+    scale: Annotated[float, Field(gt=0.0, le=MAX_SCALE)] = 1.0
+    entry_bits: Annotated[float, Field(ge=-MAX_ENTRY_BITS, le=MAX_ENTRY_BITS)]
+
+    def law(self) -> MessageSize:
+        """The law of messages."""
+        return MessageSize(**self.model_dump())
+
+
 class ModelTable(Table):
     """[model]."""
 
@@ -26,6 +39,8 @@ class ModelTable(Table):
     architecture: str | None = None
     flops_per_sample: Positive | None = None
     value_bits: Annotated[int, Field(ge=2, le=MAX_VALUE_BITS)] = 32
+    message_size: MessageSizeTable | None = None
+    downlink_message_size: MessageSizeTable | None = None
 
 
 Ends = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -197,6 +212,8 @@ class ScenarioTables(Table):
 TABLES: dict[tuple[str, ...], type[Table]] = {
     (): ScenarioTables,
     ("model",): ModelTable,
+    ("model", "message_size"): MessageSizeTable,
+    ("model", "downlink_message_size"): MessageSizeTable,
     ("rounds", "paper"): PaperTable,
     ("rounds", "bound"): BoundTable,
     ("rounds", "power-law"): PowerLawTable,

@@ -1,0 +1,30 @@
+"""What the messages of a training took, as observations for ``fit_message_size``."""
+
+import numpy as np
+
+from fewjoules.engine.algorithm.client import dense_bytes
+from fewjoules.engine.algorithm.compressors import COMPRESSORS
+from fewjoules.physics.message_fit import LEAST_SPARSITY, MessageObservation
+from fewjoules.runs.training import Training
+
+
+def observed_messages(training: Training) -> list[MessageObservation]:
+    """Return the mean bits of the messages at each sparsity of the options, without the model's running statistics.
+
+    Those of the last round are taken for all, as their messages hardly differ in length. Sparsities below
+    ``LEAST_SPARSITY``, for which there is no law, are left out.
+    """
+    options, state = training.simulator.options, training.simulator.state
+    rows = training.loop.ledger.rows()
+    rows = rows[rows["entries"] > 0]
+    chosen = np.asarray(options.sparsity)[rows["device"]]
+    statistics_bytes = dense_bytes(state.buffers.cpu().numpy())
+    observations = []
+    for sparsity in np.unique(chosen):
+        same = rows[chosen == sparsity]
+        sent = state.weights.numel() / float(same["entries"].mean())
+        if sent >= LEAST_SPARSITY:
+            bits = 8.0 * (float(same["payload_bytes"].mean()) - statistics_bytes)
+            kind = COMPRESSORS[options.compressor].kind or options.values
+            observations.append(MessageObservation(kind, sent, bits, float(same.size)))
+    return observations
