@@ -130,7 +130,7 @@ class Bench:
         from fewjoules.errors import DivergedError
         from fewjoules.runs.task import varied
         from fewjoules.runs.training import in_memory, train_task
-        from fewjoules.tuning.holdout import hold_out
+        from fewjoules.runs.holdout import hold_out
 
         began = time.monotonic()
         whole = varied(self.task, seed=spec["seed"])

@@ -5,6 +5,7 @@ FewJoulesError
 ├── InfeasiblePlanError    no plan meets the constraints; the message names the tightest one
 ├── CorruptPayloadError    bytes that no encoder of ours can have written (also a ValueError)
 ├── DivergedError          training met a loss that is not finite; the message names the round and the client
+├── TargetOutOfReachError  pilot runs do not come near the target; the message says how near they came
 ├── DeploymentError        a process of a deployment failed or was too slow; the message shows the end of its log
 └── MeterError             a meter of energy stopped giving readings; the message names it
 """
@@ -36,6 +37,10 @@ class CorruptPayloadError(FewJoulesError, ValueError):
 
 class DivergedError(FewJoulesError):
     """Training met a loss or an update that is not finite; the message names the first round and client."""
+
+
+class TargetOutOfReachError(FewJoulesError):
+    """Pilot runs do not come near the target of a training; the message says how near they came."""
 
 
 class DeploymentError(FewJoulesError):

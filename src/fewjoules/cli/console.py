@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fewjoules.errors import DivergedError, FewJoulesError, FewJoulesWarning, InvalidInputError, MeterError
+from fewjoules.errors import (
+    DivergedError,
+    FewJoulesError,
+    FewJoulesWarning,
+    InvalidInputError,
+    MeterError,
+    TargetOutOfReachError,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +44,7 @@ def plain_errors() -> Iterator[None]:
             yield
         except (FewJoulesError, OSError) as error:
             typer.echo("\n".join([f"error: {_sentence(error)}", *getattr(error, "__notes__", ())]), err=True)
-            failed = isinstance(error, DivergedError | MeterError | OSError)
+            failed = isinstance(error, DivergedError | MeterError | TargetOutOfReachError | OSError)
             raise typer.Exit(1 if failed else 2) from error
         except (MemoryError, RuntimeError) as error:
             short_of = _memory_short_of(error)

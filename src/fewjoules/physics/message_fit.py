@@ -80,6 +80,12 @@ class MessageFit:
         return float(np.sqrt(np.mean(self.relative_residuals**2)))
 
 
+def usual_bits(parameters: int, values: str, sparsity: float) -> float:
+    """Return the bits that a message of this kind usually takes, as far as that is known before any was sent."""
+    own = [one + other for one, other in zip(_POSITIONS, _VALUES[values], strict=True)]
+    return float(np.dot(_terms(float(parameters), sparsity), own))
+
+
 def fit_message_size(
     parameters: int, observations: Sequence[MessageObservation], *, least: float = ANY_PLAN
 ) -> MessageFit:

@@ -5,13 +5,13 @@ A step size is found for plain SGD first. The others begin at a fixed part of it
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fewjoules.engine.algorithm.presets import OptionValue
+from fewjoules.tuning.pilot import OptionValue
 
 DENSE = 4.0  # below this sparsity a message clears most of a client's momentum, so that it is kept instead
 ADAM_RATE = 0.004
-FIRST_RATES = (0.5, 1.0, 2.0, 4.0)  # times the step size of the scenario
+FIRST_RATES = (1.0, 2.0, 4.0, 0.5)  # times the step size of the scenario, in the order of trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Optimiser:
     """An optimiser: its options without the step size, and the step size at which its search begins."""
 
     name: str
-    options: Mapping[str, OptionValue]
-    part_of_plain: float | None
+    options: Mapping[str, OptionValue] = field(compare=False)
+    part_of_plain: float | None = field(compare=False)
 
     def first_rate(self, plain_rate: float) -> float:
         """Return the step size at which the search begins."""

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fewjoules.engine.algorithm.presets import OptionValue
+from fewjoules.physics.message_fit import MessageObservation
+
+OptionValue = str | int | float | bool
 
 BLOWN_UP = 3.0  # a loss above so many times the first one has blown up
-_LAST = 2  # evaluations whose mean is the loss at the end of a pilot
+_END = 0.85  # the loss at the end is the mean from this part of the steps on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +27,8 @@ class PilotSpec:
     options: Mapping[str, OptionValue]
     local_steps: int
     sparsity: tuple[float, ...]
-    downlink_sparsity: float | None
     steps: int
+    downlink_sparsity: float | None = None
     to_target: bool = False
     level: float | None = None
 
@@ -57,7 +59,7 @@ _TRAINING = ("options", "local_steps", "sparsity", "downlink_sparsity")
 
 @dataclass(frozen=True, kw_only=True)
 class PilotResult:
-    """The curve of a pilot on the data kept aside, its mean bits of a message, and how it ended."""
+    """The curve of a pilot on the data kept aside, how it ended, and what its messages took."""
 
     spec: PilotSpec
     rounds: int
@@ -66,7 +68,7 @@ class PilotResult:
     metrics: tuple[float, ...]
     reached: bool
     diverged: bool
-    message_bits: float
+    messages: tuple[MessageObservation, ...] = ()
 
     @property
     def local_steps_taken(self) -> int:
@@ -79,8 +81,11 @@ class PilotResult:
         return not self.diverged and bool(self.losses) and self.losses[-1] <= BLOWN_UP * self.losses[0]
 
     def final_loss(self) -> float:
-        """Return the loss at the end, a mean of the last evaluations; infinity for a run that blew up."""
-        return float(np.mean(self.losses[-_LAST:])) if self.alive else math.inf
+        """Return the loss at the end, a mean over the last evaluations; infinity for a run that blew up."""
+        if not self.alive:
+            return math.inf
+        last = [one for at, one in zip(self.steps, self.losses, strict=True) if at >= _END * self.steps[-1]]
+        return float(np.mean(last))
 
     def steps_to_loss(self, level: float) -> float | None:
         """Return the steps after which the loss was at most ``level``, between two evaluations by their logarithms."""
@@ -110,4 +115,5 @@ class PilotResult:
         told = dict(data["spec"])
         spec = PilotSpec(**told | {"sparsity": tuple(told["sparsity"])})
         curves = {name: tuple(data[name]) for name in ("steps", "losses", "metrics")}
-        return cls(**{**data, **curves, "spec": spec})
+        messages = tuple(MessageObservation(**one) for one in data["messages"])
+        return cls(**{**data, **curves, "spec": spec, "messages": messages})

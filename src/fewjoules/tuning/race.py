@@ -36,15 +36,16 @@ class Race:
     follow: Callable[[Sequence[Arm], int], list[PilotResult]]  # trains arms for so many steps from the start
     aim: Aim
     start_metric: float
+    heat: int  # local steps, whole rounds
     results: dict[Arm, PilotResult] = field(default_factory=dict)
-    heat: int = SHORTEST_HEAT
 
-    def run_plain(self, rate: float) -> None:
-        """Find the step size of plain SGD and the length of a heat."""
-        arms = [Arm(PLAIN, factor * rate) for factor in FIRST_RATES]
+    def run_plain(self, rate: float, most: int) -> None:
+        """Find the step size of plain SGD, from ``most`` first ones on, and the length of a heat."""
+        arms = [Arm(PLAIN, factor * rate) for factor in FIRST_RATES[:most]]
         for _ in range(MOST_DOUBLINGS):
             self.hold(arms)
-            arms = self._extended(PLAIN)
+            if most == len(FIRST_RATES):
+                self._extend(PLAIN)
             best = self.ranked()[:2]
             if best and self._way(best[0]) >= PART_OF_WAY:
                 return
@@ -109,17 +110,17 @@ class Race:
     def _way(self, arm: Arm) -> float:
         return self.aim.progress(self.aim.best(self.results[arm]), self.start_metric)
 
-    def _extended(self, optimiser: Optimiser) -> list[Arm]:
+    def _extend(self, optimiser: Optimiser) -> None:
         """Try larger or smaller step sizes while the best one is the largest or the smallest that was tried."""
         while True:
             mine = sorted(arm.rate for arm in self.results if arm.optimiser == optimiser)
             order = [arm for arm in self.ranked() if arm.optimiser == optimiser]
             if not order:
-                return []
+                return
             best = order[0].rate
             if best == mine[-1]:
                 self.hold([Arm(optimiser, STEP * best)])
             elif math.isclose(best, mine[0]) and mine[0] > 1e-6:
                 self.hold([Arm(optimiser, best / STEP)])
             else:
-                return order
+                return

@@ -17,15 +17,14 @@ from typing import Protocol
 import numpy as np
 
 from fewjoules.convergence.rounds import RoundsModel
-from fewjoules.engine.algorithm.presets import OptionValue
 from fewjoules.errors import TargetOutOfReachError
 from fewjoules.planner.plan import Plan
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.belief import Belief, Choice, Observation
 from fewjoules.tuning.books import Books, Budget
 from fewjoules.tuning.design import Decision, best_decision, most_useful_pilot
-from fewjoules.tuning.pilot import PilotResult, PilotSpec
-from fewjoules.tuning.race import Arm, Race
+from fewjoules.tuning.pilot import OptionValue, PilotResult, PilotSpec
+from fewjoules.tuning.race import SHORTEST_HEAT, Arm, Race
 
 RUN_DEVIATION = 0.12  # of ln(steps to the target) between seeds of one training
 LEVEL_DEVIATION = 0.2  # the same where steps to an earlier level stand for it
@@ -33,9 +32,11 @@ GUESS_DEVIATION = 0.4  # the same where the curve was extrapolated
 LEVEL_PART = 1.0 / 3.0
 MOVED = 1.5  # a plan whose H or mean sparsity differs by more than this factor has its step size looked for again
 RATE_BY_STEPS = -0.5  # step sizes that stay stable fall with H by about this power
+FIRST_GUESS = 12.0  # heats of a training, as long as nothing better is known
 PATIENCE = 3.0  # a pilot may take so many times the steps that were expected
 DECISIONS = 24
 MOST_LAW_PILOTS = 12
+TELLING = 5  # evaluations that a curve needs before it is called hopeless
 HOPELESS = 50.0  # a target that seems so many times further away than the longest pilot is out of reach
 
 
@@ -56,8 +57,8 @@ class Laboratory(Protocol):
 class Planning(Protocol):
     """Plans with a rounds law for one way to send values, and knows what a round costs."""
 
-    def plan(self, law: RoundsModel, message: str) -> Plan:
-        """Return the certified plan."""
+    def plan(self, law: RoundsModel, message: str, local_steps: int | None = None) -> Plan:
+        """Return the certified plan, with any H or with this one."""
 
     def round_joules(self, message: str, local_steps: int, sparsity: Sequence[float], downlink: float | None) -> float:
         """Return the joules of all devices in a round."""
@@ -139,6 +140,7 @@ class Tuner:
     rate: float
     budget: Budget = field(default_factory=Budget)
     trainings: int = 10
+    prior_steps: float | None = None  # to the target, by a law that the scenario has
     seed: int = 0
     tell: Callable[[News], None] = lambda _news: None
 
@@ -157,7 +159,8 @@ class Tuner:
         loss, accuracy = self.laboratory.start()
         self.message, reference = self._first_plan()
         self.reference = reference
-        race = Race(self._follow, self.aim, self.aim.of(loss, accuracy))
+        heat = reference.local_steps * math.ceil(SHORTEST_HEAT / reference.local_steps)
+        race = Race(self._follow, self.aim, self.aim.of(loss, accuracy), heat=heat)
         self._race(race)
         winner, pilot = self._to_target(race)
         self._observe_reference(pilot)
@@ -176,9 +179,9 @@ class Tuner:
         return best, plans[best]
 
     def _race(self, race: Race) -> None:
-        """Race until few arms are left; every heat fits into the budget that is left."""
+        """Race until few arms are left; every heat takes a part of the budget that is left."""
         self._doing = "finding the step size of plain SGD"
-        race.run_plain(self.rate)
+        race.run_plain(self.rate, self._affordable(race, race.heat, 0.25, 2, 4))
         if not race.ranked():
             raise TargetOutOfReachError(
                 f"every pilot blew up, with step sizes down to {min(arm.rate for arm in race.results):.3g}; "
@@ -186,26 +189,29 @@ class Tuner:
             )
         self.plain_rate = race.ranked()[0].rate
         self._doing = "racing optimisers"
-        race.run_others(max(2, self._affordable(race, race.heat, 0.35)))
-        most = min(3, max(1, self._affordable(race, 4 * race.heat, 0.6)))
-        race.halve(most, neighbours=most)
+        race.run_others(self._affordable(race, race.heat, 0.35, 2, 4))
+        most = self._affordable(race, 4 * race.heat, 0.6, 1, 3)
+        race.halve(max(most, 2), neighbours=most)
         for arms in (3, 2):
             self._require_reachable(race)
-            if race.heat >= self._expected_steps(race) or self._affordable(race, race.heat, 0.5) < 2:
+            rest = self._expected_steps(race) - 2.0 * race.heat
+            if rest < 0.0 or self._steps_left(race) < 2 * race.heat + rest:
                 break
             race.go_on(arms)
 
-    def _affordable(self, race: Race, steps: int, part: float) -> int:
+    def _affordable(self, race: Race, steps: int, part: float, least: int, most: int) -> int:
         """Return how many pilots of so many further steps fit into a part of the budget that is left."""
-        expected = self._expected_steps(race)
-        left = self.budget.steps_left(self.books, expected, self._joules_per_step())
-        return int(part * left / max(steps, 1)) if math.isfinite(left) else 100
+        left = self._steps_left(race)
+        return most if math.isinf(left) else max(least, min(most, int(part * left / steps)))
+
+    def _steps_left(self, race: Race) -> float:
+        return self.budget.steps_left(self.books, self._expected_steps(race), self._joules_per_step())
 
     def _expected_steps(self, race: Race) -> float:
         """Return the steps to the target of the best arm; early curves are trusted within limits only."""
-        longest = 12.0 * race.heat
+        known = [] if self.prior_steps is None else [self.prior_steps]
         best = [self.aim.expected_steps(race.results[arm]) for arm in race.ranked()[:2]]
-        self._expected = min([*best, longest])
+        self._expected = min([*best, *known, FIRST_GUESS * max(race.heat, SHORTEST_HEAT)])
         return self._expected
 
     def _joules_per_step(self) -> float:
@@ -216,8 +222,9 @@ class Tuner:
     def _require_reachable(self, race: Race) -> None:
         """Say early that a target seems out of reach: the best curves would need far more steps than were taken."""
         arms = race.ranked()[:3]
-        expected = min(self.aim.expected_steps(race.results[arm]) for arm in arms) if arms else math.inf
-        if expected > HOPELESS * race.heat:
+        expected = min(self.aim.expected_steps(race.results[arm]) for arm in arms)
+        told = min(len(race.results[arm].steps) for arm in arms) >= TELLING
+        if told and expected > HOPELESS * race.heat:
             raise self._out_of_reach([race.results[arm] for arm in arms], expected)
 
     def _out_of_reach(self, results: Sequence[PilotResult], expected: float) -> TargetOutOfReachError:
@@ -331,28 +338,18 @@ class Tuner:
         base = self.reference_pilot.steps_to_loss(level)
         if not math.isfinite(taken[best]) or base is None:
             self.notes.append("No step size was good at the replanned H and sparsity; the plan of the race is kept.")
-            return self._priced(self.reference), self.winner
+            return self._kept_plan(), self.winner
         steps_seen = taken[best] / base * self.reference_steps
         self.belief = self.belief.after(Observation(self._choice(plan), steps_seen, LEVEL_DEVIATION))
         again = self.planning.plan(self.belief.law(), self.message)
-        kept = self._priced(self.reference)
+        kept = self._kept_plan()
         if kept.energy_joules <= again.energy_joules:
             return kept, self.winner
         return again, arms[best]
 
-    def _priced(self, plan: Plan) -> Plan:
-        """Return the plan with the rounds and joules that the belief predicts for it."""
-        steps = self.belief.predicted_steps(self._choice(plan))[0]
-        scale = steps / plan.local_steps / plan.rounds
-        return replace(
-            plan,
-            rounds=plan.rounds * scale,
-            radio_joules=plan.radio_joules * scale,
-            compute_joules=plan.compute_joules * scale,
-            seconds=None if plan.seconds is None else plan.seconds * scale,
-            joules={kind: {mark: scale * value for mark, value in split.items()} for kind, split in plan.joules.items()},
-            lower_bound_joules=None,
-        )
+    def _kept_plan(self) -> Plan:
+        """Return the plan of the belief with the H of the race."""
+        return self.planning.plan(self.belief.law(), self.message, self.reference.local_steps)
 
     def _outcome(self, race: Race, plan: Plan, winner: Arm) -> Tuned:
         _, decisions = self._decisions()

@@ -1,0 +1,154 @@
+"""Pilot runs in the simulator: short trainings that are judged by data kept aside."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.loop import Report, TrainingLoop
+from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.errors import InvalidInputError
+from fewjoules.runs.holdout import hold_out
+from fewjoules.runs.message_sizes import observed_messages
+from fewjoules.runs.training import Task, Training, in_memory, train_task
+from fewjoules.tuning.aim import Aim
+from fewjoules.tuning.pilot import BLOWN_UP, PilotResult, PilotSpec
+
+if TYPE_CHECKING:
+    from fewjoules.engine.simulator.cuda.backend import Graphs
+
+HELD_ASIDE = 0.1
+SMALL, MORE_ASIDE = 10_000, 0.2  # with fewer samples in all, a larger part is kept aside
+EVALUATE_STEPS = 10
+MOST_EVALUATIONS = 80
+_NOT_OF_PILOTS = ("target_accuracy", "target_loss", "target_perplexity", "energy_budget_joules", "time_budget_seconds")
+
+
+class Pilots:
+    """Trains pilots of one task, one after the other."""
+
+    def __init__(self, task: Task, options: Mapping[str, Any], aim: Aim, *, seed: int) -> None:
+        """Keep data aside; ``options`` are those of ``TrainingOptions`` that the recipe leaves alone."""
+        total = sum(part.size for part in task.federation.parts)
+        self._task = replace(hold_out(task, MORE_ASIDE if total < SMALL else HELD_ASIDE, seed), fleet=None)
+        own = {name: value for name, value in options.items() if name not in _NOT_OF_PILOTS}
+        self._options, self._aim, self._seed = own, aim, seed
+        self._graphs: Graphs = {}
+        self._start: tuple[float, float] | None = None
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self._task.federation.parts)
+
+    def start(self) -> tuple[float, float]:
+        """Return loss and accuracy of the untrained model on the data kept aside."""
+        if self._start is None:
+            options = self._training_options(
+                PilotSpec(options={"learning_rate": 1e-6}, local_steps=1, sparsity=(1.0,) * self.clients, steps=1)
+            )
+            simulator = Simulator(self._task.model, self._task.federation, options, loss=self._task.loss)
+            try:
+                self._start = self._evaluator(simulator)(simulator.state.weights, simulator.state.buffers)
+            finally:
+                simulator.close()
+            if not math.isfinite(self._aim.of(*self._start)):
+                raise InvalidInputError(
+                    f"the {self._aim.metric} of the untrained model on the data kept aside must be finite, got "
+                    f"{self._aim.of(*self._start)}"
+                )
+        return self._start
+
+    def run(self, specs: Sequence[PilotSpec]) -> list[PilotResult]:
+        """Train pilots and return their results in order."""
+        return [self.train(spec) for spec in specs]
+
+    def train(self, spec: PilotSpec) -> PilotResult:
+        """Train one pilot until it ends."""
+        watch = _Watch(self._aim, spec, first_loss=self.start()[0])
+        training = train_task(
+            self._task,
+            self._training_options(spec),
+            opened=watch.opened,
+            on_round=watch.note,
+            should_stop=watch.is_over,
+            graphs=self._graphs,
+            keep_diverged=True,
+        )
+        return watch.result(training)
+
+    def _training_options(self, spec: PilotSpec) -> TrainingOptions:
+        every = max(EVALUATE_STEPS, spec.steps / MOST_EVALUATIONS)
+        given: dict[str, Any] = {
+            "local_steps": spec.local_steps,
+            "sparsity": np.array(spec.sparsity),
+            "rounds": spec.rounds,
+            "seed": self._seed,
+            "evaluate_every": max(1, round(every / spec.local_steps)),
+            "downlink": "free",
+            "channel": "average",
+        }
+        if spec.downlink_sparsity is not None:
+            given["downlink_sparsity"] = spec.downlink_sparsity
+        return TrainingOptions.of(**self._options | dict(spec.options) | given)
+
+    def _evaluator(self, simulator: Simulator) -> Callable[..., tuple[float, float]]:
+        assert self._task.test is not None
+        return simulator.evaluator(self._task.model, self._task.loss, self._task.test)
+
+
+class _Watch:
+    """Follows a pilot: keeps its curve, and tells when it is over."""
+
+    def __init__(self, aim: Aim, spec: PilotSpec, first_loss: float) -> None:
+        self._aim, self._spec = aim, spec
+        self._steps, self._losses, self._metrics = [0], [first_loss], [math.nan]
+        self._over = self._diverged = self._reached = False
+        self._loop: TrainingLoop | None = None
+
+    def opened(self, simulator: Simulator) -> TrainingLoop:
+        """Open the loop of the pilot and keep it."""
+        self._loop = in_memory(simulator)
+        return self._loop
+
+    def note(self, report: Report) -> None:
+        """Add an evaluation to the curve."""
+        tested = (report.test_loss, report.test_accuracy)
+        if report.round % self._every and report.round != self._spec.rounds:
+            return
+        metric = self._aim.of(*tested)
+        if not math.isfinite(report.test_loss) or report.test_loss > BLOWN_UP * self._losses[0]:
+            self._over = self._diverged = True
+            return
+        self._steps.append(report.round * self._spec.local_steps)
+        self._losses.append(report.test_loss)
+        self._metrics.append(metric)
+        self._reached |= self._aim.reached(metric)
+        level = self._spec.level
+        self._over |= (self._spec.to_target and self._reached) or (level is not None and report.test_loss <= level)
+
+    @property
+    def _every(self) -> int:
+        assert self._loop is not None
+        return self._loop.simulator.options.evaluation_rounds
+
+    def is_over(self) -> bool:
+        """Whether the pilot has shown what it was asked for."""
+        return self._over
+
+    def result(self, training: Training) -> PilotResult:
+        """Return the curve, without the untrained model."""
+        diverged = self._diverged or training.reason == "diverged"
+        return PilotResult(
+            spec=self._spec,
+            rounds=max(1, training.rounds),
+            steps=tuple(self._steps[1:]) or (self._spec.local_steps,),
+            losses=tuple(self._losses[1:]) or (self._losses[0],),
+            metrics=tuple(self._metrics[1:]) or (self._aim.of(self._losses[0], 0.0),),
+            reached=self._reached,
+            diverged=diverged,
+            messages=() if diverged else tuple(observed_messages(training)),
+        )

@@ -1,0 +1,109 @@
+"""What tuning needs of the planner: plans and prices for each kind of messages, whose sizes it learns from pilots."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from fewjoules.convergence.rounds import RoundsModel
+from fewjoules.physics.message_fit import MessageObservation, fit_message_size
+from fewjoules.physics.message_size import MessageSize, least_entry_bits
+from fewjoules.planner.plan import Plan
+from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.schemes import flexible
+from fewjoules.tuning.belief import LEAST_Q
+from fewjoules.tuning.pilot import OptionValue, PilotResult
+
+COARSE_SPARSITY = 4.0  # messages of coarse values are planned from here on, where their law holds
+PILOT_WEIGHT = 1.0
+_PRIOR_SPARSITIES = (4.0, 16.0, 64.0, 256.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageKind:
+    """A way to send values: its options, and by how much its rounding is expected to delay training."""
+
+    values: str
+    options: Mapping[str, OptionValue]
+    delay: float
+
+    @property
+    def coarse(self) -> bool:
+        """Whether an entry takes so few bits that its position is most of them."""
+        return self.values == "ternary"
+
+
+# factors on rounds: docs/tuning.md
+MESSAGES = MappingProxyType(
+    {
+        "float32": MessageKind("float32", {"compressor": "top-k", "values": "float32"}, 1.0),
+        "int8": MessageKind("int8", {"compressor": "top-k", "values": "int8"}, 1.01),
+        "ternary": MessageKind("ternary", {"compressor": "ternary", "values": "float32"}, 1.05),
+    }
+)
+
+
+@dataclass
+class FleetPlanning:
+    """Plans for one fleet, model and limits; ``problem`` has any rounds model."""
+
+    problem: ControlProblem
+    kinds: Sequence[str] = tuple(MESSAGES)
+    sizes: dict[str, MessageSize] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start from the sizes that messages usually have."""
+        for kind in self.kinds:
+            self.sizes.setdefault(kind, self._usual_size(kind))
+
+    @property
+    def downlink_weight(self) -> float:
+        """Weight of the server's sparsity in the law."""
+        return 0.0 if self.problem.server is None else self.problem.server.weight
+
+    def messages(self) -> dict[str, tuple[Mapping[str, OptionValue], float]]:
+        """Return the options and the expected delay of each kind."""
+        return {kind: (MESSAGES[kind].options, MESSAGES[kind].delay) for kind in self.kinds}
+
+    def plan(self, law: RoundsModel, message: str, local_steps: int | None = None) -> Plan:
+        """Return the certified plan, with any H or with this one."""
+        problem = self.problem_of(law, message)
+        chosen = problem if local_steps is None else problem.with_choices(local_steps=(local_steps,))
+        return flexible(chosen)
+
+    def round_joules(self, message: str, local_steps: int, sparsity: Sequence[float], downlink: float | None) -> float:
+        """Return the joules of all devices in a round."""
+        problem = self.problem_of(self.problem.rounds, message)
+        return float(np.sum(problem.round_joules(local_steps, np.asarray(sparsity), downlink)))
+
+    def problem_of(self, law: RoundsModel, message: str) -> ControlProblem:
+        """Return the control problem with a law and the size of these messages."""
+        low, high = self.problem.sparsity
+        low = max(low, min(COARSE_SPARSITY, high)) if MESSAGES[message].coarse else low
+        return replace(self.problem, rounds=law, message=self.sizes[message], sparsity=(low, high))
+
+    def learn_sizes(self, results: Sequence[PilotResult]) -> None:
+        """Fit the sizes of the kinds that pilots have sent."""
+        seen = [one for result in results for one in result.messages]
+        if seen:
+            self.sizes |= self._fitted(seen)
+
+    def _usual_size(self, kind: str) -> MessageSize:
+        """Return the law that the fit's prior has, by fitting it to itself."""
+        from fewjoules.physics.message_fit import usual_bits
+
+        parameters = self.problem.parameters
+        points = [one for one in _PRIOR_SPARSITIES if one <= parameters] or [min(2.0, float(parameters))]
+        usual = [MessageObservation(kind, one, usual_bits(parameters, kind, one)) for one in points if one >= 2.0]
+        return self._fitted(usual)[kind] if usual else MessageSize.formula_25(32)
+
+    def _fitted(self, observations: Sequence[MessageObservation]) -> dict[str, MessageSize]:
+        laws = {}
+        for kind in dict.fromkeys(one.values for one in observations):
+            low = COARSE_SPARSITY if kind in MESSAGES and MESSAGES[kind].coarse else 1.0
+            least = least_entry_bits(
+                max(self.problem.sparsity[0], low), LEAST_Q, batteries=self.problem.has_batteries
+            )
+            laws[kind] = fit_message_size(self.problem.parameters, observations, least=least).laws[kind]
+        return laws
