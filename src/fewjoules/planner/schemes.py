@@ -54,6 +54,7 @@ SCHEMES: Mapping[str, Scheme] = {
     scheme.__name__: scheme for scheme in (flexible, unified, greedy, synchronous, dense, fedavg)
 }
 FEWEST = "fewest"  # flexible with a recipe of its own: see recipes.py
+SCHEME_NAMES = (*SCHEMES, FEWEST)
 PLANS_LOCAL_STEPS = ("flexible", "unified", "fedavg", FEWEST)
 PLANS_SPARSITY = ("flexible", "unified", "synchronous", FEWEST)
 
