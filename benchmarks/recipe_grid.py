@@ -39,7 +39,9 @@ class GridTask:
     architecture: str | None = None
 
 
-def optimisers(plain: tuple[float, ...], heavy: tuple[float, ...], light: tuple[float, ...], adam: tuple[float, ...]) -> dict[str, Any]:
+def optimisers(
+    plain: tuple[float, ...], heavy: tuple[float, ...], light: tuple[float, ...], adam: tuple[float, ...]
+) -> dict[str, Any]:
     """Return the optimisers of a grid; ``heavy`` are the step sizes with momentum 0.9, ``light`` with 0.6."""
     return {
         "plain": ({}, plain),
@@ -164,7 +166,9 @@ class Bench:
             if state.round != report.round:
                 return
             tested = seen["test"](state.weights, state.buffers)
-            for key, value in zip(curve, (report.round * H, report.test_loss, report.test_accuracy, *tested), strict=True):
+            for key, value in zip(
+                curve, (report.round * H, report.test_loss, report.test_accuracy, *tested), strict=True
+            ):
                 curve[key].append(value if key == "steps" else round(value, 5))
 
         def done() -> bool:
@@ -175,7 +179,13 @@ class Bench:
         reason = "diverged"
         try:
             training = train_task(
-                replace(task, fleet=None), options, opened=opened, on_round=note, should_stop=done, graphs=self.graphs, keep_diverged=True
+                replace(task, fleet=None),
+                options,
+                opened=opened,
+                on_round=note,
+                should_stop=done,
+                graphs=self.graphs,
+                keep_diverged=True,
             )
             reason = training.reason
             rows = training.loop.ledger.rows()
@@ -244,11 +254,16 @@ def main() -> None:
     for core in itertools.islice(itertools.cycle(sorted(os.sched_getaffinity(0))), given.processes):
         cores.put(core)
     began = time.monotonic()
-    with context.Pool(given.processes, _start, (cores, given.task, given.device, given.data_dir)) as pool, given.out.open("a") as out:
+    with (
+        context.Pool(given.processes, _start, (cores, given.task, given.device, given.data_dir)) as pool,
+        given.out.open("a") as out,
+    ):
         for number, record in enumerate(pool.imap_unordered(_run, specs), start=1):
             out.write(json.dumps(record) + "\n")
             out.flush()
-            print(f"\r{given.task}: {number} of {len(specs)}, {time.monotonic() - began:.0f} s", end="", file=sys.stderr)
+            print(
+                f"\r{given.task}: {number} of {len(specs)}, {time.monotonic() - began:.0f} s", end="", file=sys.stderr
+            )
             if time.monotonic() - began > given.seconds:
                 pool.terminate()
                 break

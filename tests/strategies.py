@@ -200,3 +200,47 @@ def changed(problem, **fields):
 def with_costs(problem, **fields):
     """The problem with some costs of its fleet replaced."""
     return changed(problem, fleet=changed_fleet(problem.fleet, **fields))
+
+
+# ---- recipes ----
+
+
+@st.composite
+def recipes(draw):
+    """Recipes that training accepts: a step size, and other options at random that do not contradict each other."""
+    optimiser = {"learning_rate": draw(magnitudes(-4, 1))}
+    optimiser |= draw(
+        st.sampled_from(
+            [{}, {"inner": "sgd"}, {"momentum": 0.5}, {"inner": "adamw", "adam_beta2": 0.95, "adam_epsilon": 1e-06}]
+        )
+    )
+    optimiser |= draw(
+        st.sampled_from(
+            [{}, {"schedule": "cosine"}, {"schedule": "step", "decay_rounds": (3, 70), "decay_factor": 0.3}]
+        )
+    )
+    optimiser |= draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "outer": st.sampled_from(["none", "momentum", "nesterov", "adam"]),
+                "outer_momentum": st.floats(0.0, 0.999),
+                "outer_rate": magnitudes(-3, 1),
+                "warmup_rounds": st.integers(0, 50),
+                "weight_decay": st.floats(0.0, 1e-2),
+                "gradient_clip": magnitudes(-3, 3),
+                "residual_decay": st.floats(0.0, 1.0),
+                "error_feedback": st.booleans(),
+                "batch_size": st.none() | st.integers(1, 4096),
+                "batch_growth": st.floats(1.0, 1.1),
+            },
+        )
+    )
+    message = draw(
+        st.sampled_from(
+            [{}, {"compressor": "ternary"}, {"compressor": "top-k", "values": "int8"}, {"values": "qsgd", "levels": 7}]
+        )
+    )
+    message |= draw(st.sampled_from([{}, {"downlink_values": "two-bit"}]))
+    name = draw(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=30))
+    return fj.Recipe(name, optimiser, message)

@@ -144,6 +144,7 @@ def test_the_public_names_are_these():
         "PaperRounds",
         "Plan",
         "PowerLawRounds",
+        "Recipe",
         "RoundsModel",
         "Run",
         "Scenario",

@@ -71,6 +71,7 @@ PLAN_KEYS = {
     "downlink_sparsity",
     "operating_points",
     "joules",
+    "recipe",
 }
 SCHEMES = ["flexible", "unified", "greedy", "synchronous", "dense", "fedavg"]
 
@@ -135,7 +136,7 @@ def write(folder: Path, text: str, name: str = "scenario.toml") -> Path:
 def test_json_has_exactly_the_promised_shape(scenario):
     document = strict_json(run("plan", scenario, "--json"))
     assert set(document) == {"version", "plans"}
-    assert document["version"] == 3
+    assert document["version"] == 4
     (plan,) = document["plans"]
     assert set(plan) == PLAN_KEYS
     assert (plan["scheme"], plan["solver"]) == ("flexible", "pareto")
@@ -245,6 +246,7 @@ def test_the_command_prints_the_very_numbers_of_the_python_api(scenario, scheme)
         "downlink_sparsity": plan.downlink_sparsity,
         "operating_points": plan.operating_points,
         "joules": plan.joules,
+        "recipe": None,
     }
 
 

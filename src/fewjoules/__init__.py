@@ -23,6 +23,7 @@ from fewjoules.planner import schemes
 from fewjoules.planner.downlink import Downlink
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.recipe import Recipe
 from fewjoules.planner.schemes import solve
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
     "PaperRounds",
     "Plan",
     "PowerLawRounds",
+    "Recipe",
     "RoundsModel",
     "Run",
     "Scenario",

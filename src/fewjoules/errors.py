@@ -18,6 +18,8 @@ from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
 
+MAX_NAME = 200  # characters
+
 
 class FewJoulesError(Exception):
     """Root of every error raised on purpose by this package."""
@@ -97,6 +99,12 @@ def require_array(
         most = f" and at most {high:g}" if math.isfinite(high) else ""
         raise InvalidInputError(f"{where} must be {kind} of at least {low:g}{most}, got {value!r}")
     return array
+
+
+def require_name(what: str, value: Any) -> None:
+    """Refuse anything but a short text of printable characters."""
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAME or not value.isprintable():
+        raise InvalidInputError(f"{what} must be a name of 1 to {MAX_NAME} printable characters, got {shown(value)}")
 
 
 def shown(value: Any, most: int = 60) -> str:

@@ -34,8 +34,9 @@ GOOD = {
     "downlink_sparsity": 2.0,
     "operating_points": None,
     "joules": {"uplink": {"assumed": 1.0}, "compute": {"measured": 0.5, "assumed": 0.5}},
+    "recipe": {"name": "steady", "optimiser": {"learning_rate": 0.1}, "message": {"values": "int8"}},
 }
-DOCUMENT = {"version": 3, "plans": [GOOD]}
+DOCUMENT = {"version": 4, "plans": [GOOD]}
 NUMBERS = [
     1e308,
     -1e308,
@@ -86,7 +87,7 @@ def documents(draw):
             plan[key] = draw(hostile)
         else:
             plan.pop(key, None)
-    document = {"version": 3, "plans": [plan]}
+    document = {"version": 4, "plans": [plan]}
     if not draw(st.integers(0, 4)):
         document[draw(st.sampled_from([*document, "luck"]))] = draw(hostile)
     return document
@@ -161,7 +162,7 @@ def test_any_number_that_a_plan_may_predict_is_trained_and_drawn(tmp_path, key, 
     plan = GOOD | {"joules": {}} | {key: value}
     plan |= {"energy_joules": plan["radio_joules"] + plan["compute_joules"]} if key != "energy_joules" else {}
     done = trained(tmp_path, json.dumps(DOCUMENT | {"plans": [plan]}).encode())
-    refused = key in ("energy_joules", "local_steps", "operating_points", "joules", "downlink_sparsity")
+    refused = key in ("energy_joules", "local_steps", "operating_points", "joules", "downlink_sparsity", "recipe")
     refused = refused or (key, value) == ("lower_bound_joules", 1e307)
     assert done.exit_code == (2 if refused else 0), done.stderr
 

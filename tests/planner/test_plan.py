@@ -40,12 +40,12 @@ def test_kept_entries_are_rounded_only_at_the_end(plan):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: d | {"version": 4}, "version must be 1 or 2 or 3, got 4"),
-        (lambda d: d | {"version": True}, "version must be 1 or 2 or 3, got True"),
-        (lambda d: d | {"version": 1}, "exactly the keys .*check \\[.*'parameters'\\]"),
+        (lambda d: d | {"version": 5}, "version must be 1 or 2 or 3 or 4, got 5"),
+        (lambda d: d | {"version": True}, "version must be 1 or 2 or 3 or 4, got True"),
+        (lambda d: d | {"version": 1}, "exactly the keys .*check \\[.*'parameters', 'recipe'\\]"),
         (
             lambda d: d | {"version": 2},
-            "exactly the keys .*check \\['downlink_sparsity', 'joules', 'operating_points'\\]",
+            "exactly the keys .*check \\['downlink_sparsity', 'joules', 'operating_points', 'recipe'\\]",
         ),
         (lambda d: d | {"plans": [d["plans"][0] | {"downlink_sparsity": 0.5}]}, "downlink_sparsity must be .* 1"),
         (lambda d: d | {"plans": [d["plans"][0] | {"operating_points": [0]}]}, "operating_points must be a list of 12"),
@@ -56,6 +56,15 @@ def test_kept_entries_are_rounded_only_at_the_end(plan):
         (lambda d: d | {"plans": [d["plans"][0] | {"joules": {"luck": {}}}]}, "joules must be a table of uplink"),
         (lambda d: d | {"plans": [d["plans"][0] | {"joules": {"tail": {"luck": 1.0}}}]}, "table of measured"),
         (lambda d: d | {"plans": [d["plans"][0] | {"joules": {"tail": {"fitted": 1.0}}}]}, "must sum to energy_joules"),
+        (lambda d: d | {"version": 3}, "exactly the keys .*check \\['recipe'\\]"),
+        (
+            lambda d: d | {"plans": [d["plans"][0] | {"recipe": 7}]},
+            "a recipe must have exactly the keys name, .*, got 7",
+        ),
+        (
+            lambda d: d | {"plans": [d["plans"][0] | {"recipe": {"name": "x", "optimiser": {}, "message": {}}}]},
+            "the optimiser of a recipe must have learning_rate",
+        ),
         (lambda d: d | {"plans": None}, "plans must be a list"),
         (lambda d: d | {"plans": []}, "exactly 1 plan, got 0"),
         (lambda d: d | {"plans": [d["plans"][0] | {"luck": 1}]}, "luck"),
@@ -92,7 +101,7 @@ def test_a_damaged_plan_is_refused_by_name(plan, tmp_path, damage, message):
 
 def test_a_plan_of_version_1_is_read_and_fits_every_model(plan):
     document = json.loads(plans_to_json([plan]))
-    for key in ("parameters", "downlink_sparsity", "operating_points", "joules"):
+    for key in ("parameters", "downlink_sparsity", "operating_points", "joules", "recipe"):
         del document["plans"][0][key]
     (read,) = plans_from_json(json.dumps(document | {"version": 1}), source="here")
     assert read.parameters is None
@@ -168,9 +177,36 @@ def test_text_that_is_no_plan_is_refused(text):
         ({"local_steps": 7}, False),
         ({"downlink_sparsity": 9.0}, False),
         ({"operating_points": np.zeros(12, dtype=np.int64)}, False),
+        ({"recipe": fj.Recipe("fast", {"learning_rate": 1.0})}, False),
         ({"rounds": 1.0}, True),
     ],
 )
 def test_plans_are_alike_if_they_choose_alike(plan, change, same):
     assert dataclasses.replace(plan, **change).chooses_like(plan) is same
     assert plan.chooses_like(dataclasses.replace(plan, **change)) is same
+
+
+def test_a_plan_of_version_3_is_read_and_goes_with_any_recipe(plan):
+    document = json.loads(plans_to_json([plan]))
+    del document["plans"][0]["recipe"]
+    (read,) = plans_from_json(json.dumps(document | {"version": 3}), source="here")
+    assert read.recipe is None
+    assert read.to_dict() == plan.to_dict()
+
+
+def test_the_recipe_of_a_plan_is_saved_with_it_and_has_no_plan_of_its_own(plan, tmp_path):
+    recipe = fj.Recipe(
+        "fast", {"learning_rate": 0.2, "batch_size": None, "decay_rounds": [3]}, {"values": "int8"}, plan
+    )
+    chosen = dataclasses.replace(plan, recipe=recipe)
+    assert chosen.recipe == recipe
+    assert chosen.recipe.plan is None
+    chosen.save(tmp_path / "plan.json")
+    loaded = fj.Plan.load(tmp_path / "plan.json")
+    assert loaded.recipe == recipe
+    assert loaded.to_dict() == chosen.to_dict()
+
+
+def test_the_recipe_of_a_plan_must_be_one(plan):
+    with pytest.raises(fj.InvalidInputError, match=r"recipe must be a fewjoules\.Recipe, got dict"):
+        dataclasses.replace(plan, recipe={"name": "fast"})

@@ -99,13 +99,14 @@ def test_many_sparsities_become_a_sorted_curve_between_the_same_ends(tmp_path):
 
 def test_a_scheme_has_one_colour_and_others_take_what_is_left(tmp_path):
     runs = [RunResults.load(folder) for folder in make_comparison(tmp_path / "known")]
-    runs += [RunResults.load(make_run(tmp_path / name, scheme=name, rounds=4)) for name in ("mine", "yours")]
+    runs += [RunResults.load(make_run(tmp_path / name, scheme=name, rounds=4)) for name in ("mine", "yours", "theirs")]
     runs.append(RunResults.load(make_run(tmp_path / "again", rounds=4)))
     looks = {look.label: look for look in curves.looks(runs)}
     assert looks["flexible #1"].colour == looks["flexible #2"].colour == "#0072B2"
     assert looks["flexible #2"].repeat == 1
     assert looks["mine"].colour == "#009E73"  # of synchronous, which is absent
-    assert looks["yours"].repeat == 1  # drawn with dashes
+    assert looks["yours"].colour == "#882255"  # of fewest, which is absent
+    assert looks["theirs"].repeat == 1  # drawn with dashes
 
 
 def test_a_run_that_missed_the_target_is_a_lower_bound(tmp_path):

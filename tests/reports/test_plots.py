@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fewjoules as fj
 from fewjoules.reports.plots import plot_energy_by_local_steps, step_ticks
+from fewjoules.scenario.planning import ScenarioPlans
 from tests.scenarios import without_tails
 
 
@@ -38,9 +38,9 @@ def test_ticks_are_whole_numbers_in_order_from_the_least_h(steps):
 
 
 def test_the_figure_has_whole_ticks_and_words(tmp_path):
-    problem = without_tails().problem()
-    plan = fj.solve(problem)
-    plot_energy_by_local_steps(problem, [plan], tmp_path / "ridge.svg")
+    planning = ScenarioPlans(without_tails())
+    plan = planning.plan("flexible")
+    plot_energy_by_local_steps(planning, [plan], tmp_path / "ridge.svg")
     root = ElementTree.parse(tmp_path / "ridge.svg").getroot()
     assert root.get("role") == "img"
     assert f"flexible plan, H = {plan.local_steps}, {plan.energy_joules:.4g} J" in root.get("aria-label", "")

@@ -10,6 +10,7 @@ from fewjoules.planner.schemes import SCHEMES
 from fewjoules.reports import tables
 from fewjoules.reports.split import joules_of_kinds, joules_of_marks, with_shares
 from fewjoules.scenario import Scenario
+from fewjoules.scenario.planning import ScenarioPlans
 
 MODEL = """\
 version = 1
@@ -48,10 +49,10 @@ def scenario_of(devices, folder):
 
 
 def report(scenario, *schemes):
-    problem = scenario.problem()
-    plans = [SCHEMES[scheme](problem) for scheme in schemes or ("flexible",)]
+    planning = ScenarioPlans(scenario)
+    plans = [planning.plan(scheme) for scheme in schemes or ("flexible",)]
     output = io.StringIO()
-    Console(file=output, width=150, highlight=False).print(tables.plan_report(scenario, problem, plans))
+    Console(file=output, width=150, highlight=False).print(tables.plan_report(planning, plans))
     return output.getvalue(), plans
 
 

@@ -18,7 +18,7 @@ from fewjoules.runs.measuring.scenario import (
     usual_sparsities,
 )
 from fewjoules.scenario import Scenario
-from tests.scenario.test_training_scenario import SCENARIO, trained_with
+from tests.scenario.test_training_scenario import RATE, SCENARIO, trained_with
 
 CPU = torch.device("cpu")
 QUICK = Protocol(window_seconds=0.001, least_trials=2, limit_seconds=0.0)
@@ -138,3 +138,17 @@ def test_options_of_fleets_and_channels_do_not_disturb():
     )
     costs = step_measurement(scenario_of(text), CPU, clients=1, batch_sizes=[2, 4])(Bench(None, QUICK))
     assert len(costs.points) == 2
+
+
+def test_a_recipe_is_measured_in_place_of_the_training():
+    recipe = """
+[recipe]
+name = "dense"
+optimiser = {learning_rate = 0.2, batch_size = 4}
+message = {compressor = "none"}
+rounds = {kind = "paper", alpha = 1e-4, beta = 1.0}
+"""
+    scenario = scenario_of(SCENARIO.replace(RATE, "") + recipe)
+    assert usual_batch_sizes(scenario) == [2, 4, 8, 16]
+    writing, _ = codec_measurement(scenario, sparsities=[2.0, 10.0])(Bench(None, QUICK))
+    assert [point.terms for point in writing.points] == [(650.0,)]

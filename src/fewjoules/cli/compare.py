@@ -15,9 +15,10 @@ from fewjoules.cli.console import console, plain_errors
 from fewjoules.cli.plan import plans_of
 from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError, shown
 from fewjoules.planner.plan import Plan
-from fewjoules.planner.schemes import SCHEMES
+from fewjoules.planner.schemes import SCHEME_NAMES, SCHEMES
 from fewjoules.runs.files import COMPARISON, PAGE, PLAN, RUN
 from fewjoules.scenario import Scenario
+from fewjoules.scenario.planning import ScenarioPlans, available_schemes
 
 if TYPE_CHECKING:
     from fewjoules.runs.task import ScenarioTask
@@ -30,7 +31,11 @@ def compare(
     ] = None,
     schemes: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="NAMES", help=f"Schemes to train, separated by commas. Default: {','.join(SCHEMES)}."),
+        typer.Option(
+            metavar="NAMES",
+            help="Schemes to train, separated by commas. "
+            f"Default: {','.join(SCHEMES)}, and fewest if there is a [recipe].",
+        ),
     ] = None,
     out: Annotated[
         Optional[str],  # noqa: UP045
@@ -68,7 +73,7 @@ def compare(
         from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
 
         options.require_options(plots, checkpoint_seconds)
-        names = list(SCHEMES) if schemes is None else _require_schemes(schemes)
+        names = [] if schemes is None else _require_schemes(schemes)
         if resume is not None:
             if out is not None or schemes is not None:
                 other = "--out" if out is not None else "--schemes"
@@ -85,7 +90,8 @@ def compare(
             chosen = running.read_scenario(scenario, allow_outside)
             folder = Path(out or "fewjoules-compare")
             require_new_folder(folder)
-        plans = plans_of(chosen.problem(), names, "pareto")
+        names = names or available_schemes(chosen)
+        plans = plans_of(ScenarioPlans(chosen), names, "pareto")
         for plan in plans if resume is not None else ():
             _require_same_plan(folder / plan.scheme, plan)
         task = running.prepare_task(chosen, device, data_dir)
@@ -121,8 +127,8 @@ def compare(
 def _require_schemes(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names or [text]:
-        if name not in SCHEMES:
-            raise InvalidInputError(f"--schemes must be names out of {', '.join(SCHEMES)}, got {shown(name)}")
+        if name not in SCHEME_NAMES:
+            raise InvalidInputError(f"--schemes must be names out of {', '.join(SCHEME_NAMES)}, got {shown(name)}")
     return list(dict.fromkeys(names))
 
 

@@ -9,9 +9,10 @@ from fewjoules.cli import options
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.errors import FewJoulesWarning, InfeasiblePlanError, InvalidInputError
 from fewjoules.planner.plan import Plan, plans_to_json
-from fewjoules.planner.problem import ControlProblem
-from fewjoules.planner.schemes import SCHEMES, solve
+from fewjoules.planner.schemes import SCHEME_NAMES
 from fewjoules.planner.solve import Solver
+from fewjoules.scenario import Scenario
+from fewjoules.scenario.planning import ScenarioPlans, available_schemes
 
 
 def plan(
@@ -20,8 +21,13 @@ def plan(
         typer.Argument(help="Scenario file (TOML). Left out: the embedded one, 12 devices in four groups."),
     ] = None,
     scheme: Annotated[
-        str, typer.Option(metavar="NAME|all", help=f"One of {', '.join(SCHEMES)}; or all, to compare them.")
-    ] = "flexible",
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="NAME|all",
+            help=f"One of {', '.join(SCHEME_NAMES)}; or all, to compare them. "
+            "Default: fewest if there is a [recipe], else flexible.",
+        ),
+    ] = None,
     solver: Annotated[
         str,
         typer.Option(metavar="pareto|benders", help="pareto proves its plan; benders is the paper's Algorithm 2."),
@@ -45,7 +51,7 @@ def plan(
     \b
       fewjoules plan                                  the embedded scenario
       fewjoules plan fleet.toml                       the plan of least energy
-      fewjoules plan fleet.toml --scheme all          beside five baselines
+      fewjoules plan fleet.toml --scheme all          beside the baselines
       fewjoules plan fleet.toml --plot ridge.png      energy against H
       fewjoules plan fleet.toml --json > plan.json    for scripts
       fewjoules plan fleet.toml --solver benders      the paper's own algorithm
@@ -53,11 +59,8 @@ def plan(
     The keys of a scenario file are listed in docs/scenario.md; examples/ holds three to start from.
     """
     with plain_errors():
-        from fewjoules.scenario import Scenario
-
-        names = list(SCHEMES) if scheme == "all" else [scheme]
-        if names[0] not in SCHEMES:
-            raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEMES)} or all, got {scheme!r}")
+        if scheme is not None and scheme not in (*SCHEME_NAMES, "all"):
+            raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEME_NAMES)} or all, got {scheme!r}")
         if solver not in ("pareto", "benders"):
             raise InvalidInputError(f"--solver must be pareto or benders, got {solver!r}")
         if plot is not None:
@@ -65,27 +68,29 @@ def plan(
 
             require_plot_path(plot)
         chosen = Scenario.embedded() if scenario is None else Scenario.from_toml(scenario, allow_outside=allow_outside)
-        problem = chosen.problem()
-        plans = plans_of(problem, names, cast(Solver, solver))
+        available = available_schemes(chosen, cast(Solver, solver))
+        names = available if scheme == "all" else [scheme or available[0]]
+        planning = ScenarioPlans(chosen)
+        plans = plans_of(planning, names, cast(Solver, solver))
         if plot is not None:
-            plot_energy_by_local_steps(problem, plans, plot)
+            plot_energy_by_local_steps(planning, plans, plot)
         if json:
             typer.echo(plans_to_json(plans))
             return
         from fewjoules.reports.tables import plan_report
 
-        optimum = solve(problem) if solver == "benders" else None
-        console().print(plan_report(chosen, problem, plans, optimum))
+        optimum = planning.plan("flexible") if solver == "benders" else None
+        console().print(plan_report(planning, plans, optimum))
 
 
-def plans_of(problem: ControlProblem, names: list[str], solver: Solver) -> list[Plan]:
+def plans_of(planning: ScenarioPlans, names: list[str], solver: Solver) -> list[Plan]:
     """Return the plans of the schemes; if there are several, infeasible ones are skipped with a warning."""
     plans: list[Plan] = []
     for name in names:
         try:
-            plans.append(SCHEMES[name](problem, solver=solver))
+            plans.append(planning.plan(name, solver))
         except InfeasiblePlanError as error:
-            if len(names) == 1 or name == "flexible":
+            if len(names) == 1 or (name == "flexible" and not plans):
                 raise
             warnings.warn(f"scheme {name} is left out: {error}", FewJoulesWarning, stacklevel=2)
     return plans

@@ -10,8 +10,10 @@ from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.errors import InvalidInputError
 from fewjoules.planner.plan import Plan
-from fewjoules.planner.schemes import SCHEMES
+from fewjoules.planner.schemes import SCHEME_NAMES
 from fewjoules.runs.files import PAGE, PLAN
+from fewjoules.scenario import Scenario
+from fewjoules.scenario.planning import ScenarioPlans, available_schemes
 
 
 def train(
@@ -21,7 +23,10 @@ def train(
     ] = None,
     scheme: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}. Default: flexible."),
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {', '.join(SCHEME_NAMES)}. Default: fewest if there is a [recipe], else flexible.",
+        ),
     ] = None,
     plan: Annotated[
         Optional[str],  # noqa: UP045
@@ -82,8 +87,8 @@ def train(
             meter = _resumed_meter(folder, meter, settings)
         else:
             chosen = running.read_scenario(scenario, allow_outside)
-            planned = Plan.load(plan) if plan is not None else SCHEMES[scheme or "flexible"](chosen.problem())
-            folder = Path(out or f"fewjoules-train-{planned.scheme if planned.scheme in SCHEMES else 'plan'}")
+            planned = Plan.load(plan) if plan is not None else _plan_of(chosen, scheme)
+            folder = Path(out or f"fewjoules-train-{planned.scheme if planned.scheme in SCHEME_NAMES else 'plan'}")
             require_new_folder(folder)
         log = held.enter_context(running.metering(device)) if meter else None
         task = running.prepare_task(chosen, device, data_dir)
@@ -119,10 +124,14 @@ def train(
         _report(folder, chosen.name, plots)
 
 
+def _plan_of(scenario: Scenario, scheme: str | None) -> Plan:
+    return ScenarioPlans(scenario).plan(scheme or available_schemes(scenario)[0])
+
+
 def _require_choices(scheme: str | None, plan: str | None, out: str | None, resume: str | None) -> None:
     """Refuse options that contradict each other, before anything is read or written."""
-    if scheme is not None and scheme not in SCHEMES:
-        raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
+    if scheme is not None and scheme not in SCHEME_NAMES:
+        raise InvalidInputError(f"--scheme must be one of {', '.join(SCHEME_NAMES)}, got {scheme!r}")
     given = {"--out": out, "--plan": plan, "--scheme": scheme}
     named = [name for name, value in given.items() if value is not None]
     if resume is not None and named:

@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number, shown
+from fewjoules.errors import InvalidInputError, require_array, require_integer, require_name, require_number, shown
 from fewjoules.files import read_text, whole_file
 from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.points import MAX_POINTS
 from fewjoules.planner.choosing_points import at_points
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_SPARSITY, ControlProblem
+from fewjoules.planner.recipe import Recipe
 from fewjoules.provenance import require_joules
 
-PLAN_VERSION = 3
-# a plan of version 1 does not say for how many parameters it was made, one of version 2 knows no downlink and no points
-PLAN_VERSIONS = (1, 2, 3)
+PLAN_VERSION = 4
+# a plan of version 1 does not say for how many parameters it was made, one of version 2 knows no downlink and no
+# points, one of version 3 no recipe
+PLAN_VERSIONS = (1, 2, 3, 4)
 PLAN_KEYS = (
     "scheme",
     "solver",
@@ -38,10 +40,11 @@ PLAN_KEYS = (
     "downlink_sparsity",
     "operating_points",
     "joules",
+    "recipe",
 )
-_SINCE = {"parameters": 2, "downlink_sparsity": 3, "operating_points": 3, "joules": 3}  # first version with the key
+# the first version with a key
+_SINCE = {"parameters": 2, "downlink_sparsity": 3, "operating_points": 3, "joules": 3, "recipe": 4}
 _DERIVED = ("energy_joules", "relative_gap")  # of other keys
-MAX_NAME = 200  # characters
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +53,8 @@ class Plan:
 
     ``downlink_sparsity`` is the server's, None where the downlink is not planned. ``operating_points`` has the number
     of each device's point, from 0, where the fleet has some. ``joules`` tells the predicted joules by kind and by where
-    they come from (provenance.py). ``parameters`` is the size of the model that the plan was made for; None, if
+    they come from (provenance.py). ``recipe`` has the training options that go with the plan, None if it goes with any.
+    ``parameters`` is the size of the model that the plan was made for; None, if
     unknown, fits every model. ``effort`` counts the solver's work; it is not saved.
     """
 
@@ -67,12 +71,13 @@ class Plan:
     downlink_sparsity: float | None = None
     operating_points: IntArray | None = None
     joules: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    recipe: Recipe | None = None
     effort: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse values that no plan can have, and convert the others to their types."""
         for name in ("scheme", "solver"):
-            _require_name(name, getattr(self, name))
+            require_name(name, getattr(self, name))
         checked: dict[str, Any] = {
             "local_steps": require_integer("local_steps", self.local_steps, low=1, high=MAX_LOCAL_STEPS),
             "sparsity": np.atleast_1d(require_array("sparsity", self.sparsity, low=1.0, high=MAX_SPARSITY)),
@@ -91,6 +96,7 @@ class Plan:
         if self.operating_points is not None:
             checked["operating_points"] = _checked_points(self.operating_points, checked["sparsity"].size)
         checked["joules"] = require_joules("joules", self.joules)
+        checked["recipe"] = _checked_recipe(self.recipe)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if self.sparsity.size == 0:
@@ -135,6 +141,7 @@ class Plan:
             np.allclose(self.sparsity, other.sparsity, rtol=1e-6)
             and math.isclose(*servers, rel_tol=1e-6)
             and np.array_equal(self.operating_points, other.operating_points)  # type: ignore[arg-type]
+            and self.recipe == other.recipe
         )
 
     def downlink_option(self) -> dict[str, float]:
@@ -158,8 +165,12 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as the dictionary of its JSON file."""
         points = self.operating_points
-        lists = {"sparsity": self.sparsity.tolist(), "operating_points": None if points is None else points.tolist()}
-        return {key: getattr(self, key) for key in PLAN_KEYS} | lists
+        plain = {
+            "sparsity": self.sparsity.tolist(),
+            "operating_points": None if points is None else points.tolist(),
+            "recipe": None if self.recipe is None else self.recipe.to_dict(),
+        }
+        return {key: getattr(self, key) for key in PLAN_KEYS} | plain
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, under a temporary name until it is complete."""
@@ -253,7 +264,10 @@ def _plan_from_dict(entry: Any, version: int) -> Plan:
         raise InvalidInputError(f"a plan must have exactly the keys {', '.join(wanted)}; check {wrong}")
     if not isinstance(entry["sparsity"], list) or any(isinstance(one, bool) for one in entry["sparsity"]):
         raise InvalidInputError(f"sparsity must be a list of numbers, got {shown(entry['sparsity'])}")
-    plan = Plan(**{key: entry[key] for key in wanted if key not in _DERIVED})
+    given = {key: entry[key] for key in wanted if key not in _DERIVED}
+    if given.get("recipe") is not None:
+        given["recipe"] = Recipe.from_dict(given["recipe"])
+    plan = Plan(**given)
     energy = require_number("energy_joules", entry["energy_joules"], low=0.0)
     if not math.isclose(energy, plan.energy_joules, rel_tol=1e-9):
         raise InvalidInputError(
@@ -272,9 +286,10 @@ def _checked_points(points: Any, devices: int) -> IntArray:
     return np.array([require_integer("operating_points", one, low=0, high=MAX_POINTS - 1) for one in points])
 
 
-def _require_name(key: str, value: Any) -> None:
-    if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAME or not value.isprintable():
-        raise InvalidInputError(f"{key} must be a name of 1 to {MAX_NAME} printable characters, got {shown(value)}")
+def _checked_recipe(recipe: Any) -> Recipe | None:
+    if not isinstance(recipe, Recipe | None):
+        raise InvalidInputError(f"recipe must be a fewjoules.Recipe, got {type(recipe).__name__}")
+    return None if recipe is None else recipe.without_plan()
 
 
 def kept_of(sparsity: FloatArray, parameters: int) -> IntArray:

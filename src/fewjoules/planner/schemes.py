@@ -53,8 +53,10 @@ def dense(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
 SCHEMES: Mapping[str, Scheme] = {
     scheme.__name__: scheme for scheme in (flexible, unified, greedy, synchronous, dense, fedavg)
 }
-PLANS_LOCAL_STEPS = ("flexible", "unified", "fedavg")
-PLANS_SPARSITY = ("flexible", "unified", "synchronous")
+FEWEST = "fewest"  # flexible with a recipe of its own: see recipes.py
+SCHEME_NAMES = (*SCHEMES, FEWEST)
+PLANS_LOCAL_STEPS = ("flexible", "unified", "fedavg", FEWEST)
+PLANS_SPARSITY = ("flexible", "unified", "synchronous", FEWEST)
 
 
 def solve(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:

@@ -24,7 +24,7 @@ KIND_COLOURS = {  # used for no scheme: blues and grey for the radio, yellow and
     "compute": "#F0E442",
     "codec": "#8F8514",
 }
-_SPARE_COLOURS = (*COLOURS.values(), "#882255")
+_SPARE_COLOURS = (*COLOURS.values(), "#332288")
 _SPARE_MARKERS = "os^vXD"
 
 

@@ -21,7 +21,15 @@ TILTED_PIXELS = 4.4  # room for a character of a tilted name
 _INK, _GRID, _PAPER = "@ink", "@grid", "@paper"
 _BLACK = "#000000"
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-_SYMBOLS = {"o": "circle", "s": "square", "v": "triangle-down", "^": "triangle-up", "X": "x", "D": "diamond"}
+_SYMBOLS = {
+    "o": "circle",
+    "s": "square",
+    "v": "triangle-down",
+    "^": "triangle-up",
+    "X": "x",
+    "D": "diamond",
+    "P": "cross",
+}
 
 Json = dict[str, Any]
 

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 
 from fewjoules.convergence.identify import not_identified, unidentified
-from fewjoules.convergence.intervals import LawIntervals
 from fewjoules.planner.at_limits import limits_reached
 from fewjoules.planner.plan import Plan
-from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.sensitivity import Sensitivity, sensitivity
 from fewjoules.reports.numbers import number, span
+from fewjoules.scenario.planning import ScenarioPlans
 
 LEAST_SAVING = 1e-3  # savings below this are not worth a sentence
 
 
-def plan_remarks(problem: ControlProblem, plans: Sequence[Plan], law_intervals: LawIntervals | None) -> list[str]:
+def plan_remarks(planning: ScenarioPlans, plans: Sequence[Plan]) -> list[str]:
     """Return the sentences below the table."""
-    return [*_proofs(plans), *_limits(problem, plans), _open(problem, plans, law_intervals)]
+    return [*_proofs(plans), *_limits(planning, plans), _open(planning, plans)]
 
 
 def _proofs(plans: Sequence[Plan]) -> list[str]:
@@ -32,22 +31,24 @@ def _proof(plan: Plan) -> str:
     return f"{plan.scheme}: proved that no plan within the limits costs less than {bound} under this rounds law."
 
 
-def _limits(problem: ControlProblem, plans: Sequence[Plan]) -> list[str]:
+def _limits(planning: ScenarioPlans, plans: Sequence[Plan]) -> list[str]:
     """Return each limit with the schemes that reached it."""
     reached: dict[str, list[str]] = {}
     for plan in plans:
-        for limit in limits_reached(problem, plan):
+        for limit in limits_reached(planning.problem(plan.scheme), plan):
             reached.setdefault(limit, []).append(plan.scheme)
     return [f"{', '.join(schemes)}: {limit}." for limit, schemes in reached.items()]
 
 
-def _open(problem: ControlProblem, plans: Sequence[Plan], law_intervals: LawIntervals | None) -> str:
+def _open(planning: ScenarioPlans, plans: Sequence[Plan]) -> str:
+    """Say what the constants of the law leave open to the best plan, beside the plans under the same law."""
+    plan = min(plans, key=lambda plan: plan.energy_joules)
+    problem, law_intervals = planning.problem(plan.scheme), planning.scenario_of(plan.scheme).rounds_intervals
     if law_intervals is None:
         return "The joules are as good as the constants of the rounds law, which have no intervals here."
     if law_intervals.correlations is not None and unidentified(law_intervals.intervals):  # too far for an ellipsoid
         return f"The joules may be far off: of the rounds law {not_identified(law_intervals.intervals)}."
-    plan = min(plans, key=lambda plan: plan.energy_joules)
-    others = [other for other in plans if other is not plan]
+    others = [other for other in plans if other is not plan and planning.problem(other.scheme) is problem]
     found = sensitivity(problem, plan, law_intervals, others=others)
     band = f"{number(found.least_joules)} to {number(found.most_joules)} J"
     return f"Within the intervals of the law's constants {plan.scheme} costs {band}; {_rivals(found, others)}."

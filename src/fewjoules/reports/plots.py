@@ -12,9 +12,10 @@ from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
 from fewjoules.planner.plan import Plan
-from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.schemes import FEWEST
 from fewjoules.planner.solve import energy_by_local_steps
 from fewjoules.reports.numbers import number
+from fewjoules.scenario.planning import ScenarioPlans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +32,17 @@ COLOURS = {
     "synchronous": "#009E73",
     "dense": "#000000",
     "fedavg": "#CC79A7",
+    "fewest": "#882255",
 }
-MARKERS = {"flexible": "o", "unified": "s", "greedy": "v", "synchronous": "^", "dense": "X", "fedavg": "D"}
+MARKERS = {
+    "flexible": "o",
+    "unified": "s",
+    "greedy": "v",
+    "synchronous": "^",
+    "dense": "X",
+    "fedavg": "D",
+    "fewest": "P",
+}
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -59,20 +69,21 @@ def require_plot_path(path: str | Path) -> Path:
     return file
 
 
-def plot_energy_by_local_steps(problem: ControlProblem, plans: Sequence[Plan], path: str | Path) -> None:
+def plot_energy_by_local_steps(planning: ScenarioPlans, plans: Sequence[Plan], path: str | Path) -> None:
     """Draw the ridge, the energy of the best sparsity for each H, and mark the plans."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     file = require_plot_path(path)
-    curves = _curves(problem, plans)
+    curves = _curves(planning, plans)
+    steps = np.unique(np.concatenate([planning.problem(name).step_choices for name in curves]))
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(5.6, 3.8), layout="constrained")
         axes = figure.subplots()
         for name, energy in curves.items():
-            style = "-" if name == "flexible" else "--"
+            style = "--" if name == "unified" else "-"
             axes.plot(
-                problem.step_choices,
+                planning.problem(name).step_choices,
                 energy,
                 style,
                 color=COLOURS[name],
@@ -82,15 +93,18 @@ def plot_energy_by_local_steps(problem: ControlProblem, plans: Sequence[Plan], p
         marked = [plan.local_steps for plan in plans if low <= plan.energy_joules <= high]
         for plan in reversed(plans):
             _mark(axes, plan, low <= plan.energy_joules <= high)
-        _frame(axes, np.union1d(problem.step_choices, marked).astype(np.int64), low, high)
+        _frame(axes, np.union1d(steps, marked).astype(np.int64), low, high)
         _save(figure, file, _words(plans))
 
 
-def _curves(problem: ControlProblem, plans: Sequence[Plan]) -> dict[str, FloatArray]:
+def _curves(planning: ScenarioPlans, plans: Sequence[Plan]) -> dict[str, FloatArray]:
     """Return the least energy for each H, for the schemes that plan both H and sparsity."""
-    curves = {"flexible": energy_by_local_steps(problem)}
-    if any(plan.scheme == "unified" for plan in plans):
-        curves["unified"] = energy_by_local_steps(problem, shared=True)
+    schemes = {plan.scheme for plan in plans}
+    curves = {FEWEST: energy_by_local_steps(planning.problem(FEWEST))} if FEWEST in schemes else {}
+    if schemes - {FEWEST}:
+        curves["flexible"] = energy_by_local_steps(planning.problem("flexible"))
+    if "unified" in schemes:
+        curves["unified"] = energy_by_local_steps(planning.problem("unified"), shared=True)
     return curves
 
 

@@ -12,25 +12,25 @@ from rich.table import Table
 from fewjoules.arrays import FloatArray
 from fewjoules.physics.points import OperatingPoints
 from fewjoules.planner.plan import Plan, kept_of
-from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.schemes import FEWEST
 from fewjoules.reports.numbers import brief, number, span
 from fewjoules.reports.plan_remarks import plan_remarks
 from fewjoules.reports.split import joules_of_kinds, joules_of_marks, listed, with_shares
 from fewjoules.scenario import Scenario
+from fewjoules.scenario.planning import ScenarioPlans
 
 MAX_GROUPS_SHOWN = 20
 
 
-def plan_report(
-    scenario: Scenario, problem: ControlProblem, plans: Sequence[Plan], optimum: Plan | None = None
-) -> Stack:
+def plan_report(planning: ScenarioPlans, plans: Sequence[Plan], optimum: Plan | None = None) -> Stack:
     """Return the choices and costs of each plan, its choices by group, what is proved and what is not.
 
     ``optimum`` is the proved plan of least energy, to stand beside plans of a solver that proves nothing.
     """
+    scenario = planning.scenario
     shown = plans if optimum is None else [*plans, replace(optimum, scheme="optimum")]
     parts: list[RenderableType] = [
-        _headline(scenario),
+        _headline(planning, plans),
         "",
         _energy_table(shown, optimum),
         "",
@@ -41,19 +41,33 @@ def plan_report(
     points = scenario.fleet.operating_points
     if points is not None:
         parts += [_points_table(scenario, points, shown), ""]
-    return Stack(*parts, *map(escape, plan_remarks(problem, plans, scenario.rounds_intervals)))
+    return Stack(*parts, *map(escape, plan_remarks(planning, plans)))
 
 
-def _headline(scenario: Scenario) -> str:
+def _headline(planning: ScenarioPlans, plans: Sequence[Plan]) -> str:
+    """Return what is planned and its limits, those of a recipe apart, and the recipe."""
+    scenario = planning.scenario
+    devices = f"{len(scenario.fleet):,} device{'s' * (len(scenario.fleet) != 1)}"
+    beside = f" and {scenario.statistics:,} statistics, sent whole" if scenario.statistics else ""
+    lines = [f"{escape(scenario.name)}: {devices}, {scenario.parameters:,} parameters{beside}"]
+    limits = {plan.scheme: _limits(planning.scenario_of(plan.scheme)) for plan in plans}
+    papers = [text for scheme, text in limits.items() if scheme != FEWEST]
+    lines += [f"limits: {papers[0]}"] if papers else []
+    if FEWEST in limits and limits[FEWEST] not in papers:
+        lines.append(f"limits{' of fewest' if papers else ''}: {limits[FEWEST]}")
+    if FEWEST in limits and scenario.recipe is not None:
+        lines.append(f"recipe: {escape(scenario.recipe.name)} ({escape(scenario.recipe.describe())})")
+    return "\n".join(lines)
+
+
+def _limits(scenario: Scenario) -> str:
     low, high = scenario.sparsity
     steps = scenario.local_steps
     chosen = f"{min(steps)} to {max(steps)}" if isinstance(steps, range) else ", ".join(map(str, steps[:12]))
     limits = f"sparsity {low:g} to {min(high, scenario.parameters):g}, H {chosen}"
     if scenario.round_seconds is not None:
         limits += f", rounds of at most {scenario.round_seconds:g} s"
-    devices = f"{len(scenario.fleet):,} device{'s' * (len(scenario.fleet) != 1)}"
-    beside = f" and {scenario.statistics:,} statistics, sent whole" if scenario.statistics else ""
-    return f"{escape(scenario.name)}: {devices}, {scenario.parameters:,} parameters{beside}\nlimits: {limits}"
+    return limits
 
 
 def _energy_table(plans: Sequence[Plan], optimum: Plan | None) -> Table:

@@ -52,7 +52,6 @@ def prepare(
     training = require_training(scenario)
     try:
         dataset = load(training.require("data"), data_dir, progress)
-        training.require("learning_rate")
         parts = _deal_out(training, dataset, len(scenario.fleet))
     except InvalidInputError as error:
         raise InvalidInputError(f"{scenario.name}: {error}") from error
@@ -116,7 +115,10 @@ def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
 
 
 def planned_options(scenario: Scenario, plan: Plan, parameters: int) -> TrainingOptions:
-    """Return the options of a scenario with a plan's H and sparsity, for a model of this many ``parameters``."""
+    """Return the options of a scenario with a plan's H and sparsity, for a model of this many ``parameters``.
+
+    If the plan carries a recipe, its options win over those of [training].
+    """
     training = scenario.training
     if training is None:
         raise InvalidInputError(f"{scenario.name}: [training] is missing")
@@ -127,7 +129,7 @@ def planned_options(scenario: Scenario, plan: Plan, parameters: int) -> Training
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,
         rounds=training.rounds or plan.rounds_to_train(spare),
-        **plan.downlink_option() | training.options(scenario.files),
+        **plan.downlink_option() | _stated_options(scenario, training, plan),
     )
     if COMPRESSORS[options.compressor].dense and float(np.max(plan.sparsity)) > 1.0:
         warnings.warn(
@@ -137,6 +139,13 @@ def planned_options(scenario: Scenario, plan: Plan, parameters: int) -> Training
             stacklevel=2,
         )
     return options
+
+
+def _stated_options(scenario: Scenario, training: TrainingTable, plan: Plan) -> dict[str, Any]:
+    try:
+        return training.options(scenario.files, plan.recipe)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{scenario.name}: {error}") from error
 
 
 def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:

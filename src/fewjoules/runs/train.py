@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from fewjoules.arrays import IntArray
-from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.options import TrainingOptions, overridden
 from fewjoules.engine.algorithm.presets import preset_options
 from fewjoules.engine.loop import Report
 from fewjoules.engine.models.layout import require_trainable
@@ -26,6 +27,7 @@ from fewjoules.metering.survey import open_all
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import MAX_SPARSITY
+from fewjoules.planner.recipe import Recipe
 from fewjoules.provenance import KINDS
 from fewjoules.runs.device import choose_device, gpu_uuid
 from fewjoules.runs.interrupt import CTRL_C, stop_on_signal
@@ -33,6 +35,12 @@ from fewjoules.runs.metered import Metered, MeterLog
 from fewjoules.runs.training import Task, train_task
 
 Arrays = tuple[Any, Any]
+
+
+class Unset(Enum):
+    """The default of an argument for which None means something."""
+
+    UNSET = "as in the recipe, or the usual"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +70,14 @@ def train(
     clients: Sequence[Arrays],
     test: Arrays | None = None,
     plan: Plan | None = None,
+    recipe: Recipe | None = None,
     fleet: Fleet | None = None,
     local_steps: int | None = None,
     sparsity: ArrayLike | None = None,
     rounds: int | None = None,
-    learning_rate: float,
-    batch_size: int | None = 32,
-    batch_growth: float = 1.0,
+    learning_rate: float | None = None,
+    batch_size: int | Unset | None = Unset.UNSET,
+    batch_growth: float | None = None,
     error_feedback: bool | None = None,
     seed: int = 0,
     loss: Loss | None = None,
@@ -81,27 +90,33 @@ def train(
 
     ``clients`` holds (inputs, targets) of each client, as arrays or tensors. Give ``local_steps`` and ``sparsity`` (one
     number or one per client), or a ``plan``, whose rounds are then the default, or a ``preset`` that sets both.
+    A ``recipe`` gives the step size and other options, and by its plan H, sparsity and rounds; arguments beside it win.
+    Without one ``learning_rate`` is needed, ``batch_size`` is 32 (None: all samples) and ``batch_growth`` 1.
     ``loss(outputs, targets)`` may return one number or one per sample; the default is cross-entropy. The caller's model
     is not changed. Error feedback is on unless a preset turns it off. Other options are those of ``TrainingOptions``,
     such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all. Ctrl-C ends the
     training after its round, and what was trained is returned with the stop reason "interrupted". ``meter`` also reads
     every meter of this machine, and refuses where there is none; docs/measuring.md.
     """
-    _require_kinds(model, clients, fleet, plan)
+    _require_kinds(model, clients, fleet, plan, recipe)
     require_trainable(model)
-    if plan is not None:
-        plan.require_model(parameter_count(model))
+    recipe = recipe if plan is None else plan.recipe
+    followed = plan if recipe is None or recipe.plan is None else recipe.plan
+    if followed is not None:
+        followed.require_model(parameter_count(model))
     where = choose_device(device)
     samples, parts = _gather(clients, where)
-    if error_feedback is not None:
-        options["error_feedback"] = error_feedback
+    if recipe is not None and recipe.plan is not None:
+        local_steps = recipe.plan.local_steps if local_steps is None else local_steps
+        sparsity = recipe.plan.sparsity if sparsity is None else sparsity
+        rounds = recipe.plan.rounds_to_train() if rounds is None else rounds
+    given = {"learning_rate": learning_rate, "batch_growth": batch_growth, "error_feedback": error_feedback}
+    options |= {name: value for name, value in given.items() if value is not None}
+    options |= {} if batch_size is Unset.UNSET else {"batch_size": batch_size}
     chosen = TrainingOptions.of(
         **_planned(plan, local_steps, sparsity, rounds, len(parts), options.get("preset")),
-        learning_rate=learning_rate,
-        batch_size=batch_size,
-        batch_growth=batch_growth,
         seed=seed,
-        **({} if plan is None else plan.downlink_option()) | options,
+        **({} if followed is None else followed.downlink_option()) | _with_recipe(recipe, options),
     )
     if loss is None and samples.targets.is_floating_point():
         raise InvalidInputError(
@@ -114,7 +129,7 @@ def train(
         federation=Federation(samples, parts),
         test=None if test is None else _tensors(test, where, "test"),
         loss=loss or cross_entropy,
-        fleet=fleet if plan is None or fleet is None else plan.fleet_at_points(fleet),
+        fleet=fleet if followed is None or fleet is None else followed.fleet_at_points(fleet),
     )
     meters = open_all(gpu_uuid(where)) if meter else ()
     with contextlib.closing(MeterLog(meters)) as log, stop_on_signal(_say_stopping, CTRL_C) as should_stop:
@@ -138,7 +153,7 @@ def _say_stopping() -> None:
     )
 
 
-def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any) -> None:
+def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any, recipe: Any) -> None:
     """Refuse arguments of the wrong type."""
     if not isinstance(model, nn.Module):
         raise InvalidInputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
@@ -148,6 +163,23 @@ def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any) -> None:
         raise InvalidInputError(f"fleet must be a fewjoules.Fleet, got {type(fleet).__name__}")
     if not isinstance(plan, Plan | None):
         raise InvalidInputError(f"plan must be a fewjoules.Plan, got {type(plan).__name__}")
+    if not isinstance(recipe, Recipe | None):
+        raise InvalidInputError(f"recipe must be a fewjoules.Recipe, got {type(recipe).__name__}")
+    if plan is not None and recipe is not None:
+        raise InvalidInputError("train takes either a plan or a recipe, which may have a plan of its own, got both")
+
+
+def _with_recipe(recipe: Recipe | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with those of the recipe that they leave open; refuse a training without a step size."""
+    if recipe is None:
+        if "learning_rate" not in options:
+            raise InvalidInputError("learning_rate must be a finite number above 0 unless a recipe gives it, got None")
+        return options
+    if options.get("preset") is not None:
+        raise InvalidInputError(
+            f"train takes either a preset or a recipe, got {options['preset']!r} and recipe {recipe.name!r}"
+        )
+    return overridden(recipe.options(), options)
 
 
 def _planned(

@@ -1,6 +1,7 @@
 """Scenario files: a fleet, a model, a rounds model and limits in TOML. docs/scenario.md lists every key."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,14 +17,17 @@ from fewjoules.physics.message_size import MessageSize
 from fewjoules.physics.points import OperatingPoints
 from fewjoules.planner.downlink import USUAL_WEIGHT, Downlink
 from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.recipe import Recipe
 from fewjoules.provenance import KINDS, MARKS
 from fewjoules.scenario.costs import cost_columns
 from fewjoules.scenario.folder import ScenarioFolder
+from fewjoules.scenario.needed_costs import require_downlinks, require_times
 from fewjoules.scenario.network import flops_per_sample, sizes
 from fewjoules.scenario.profiles import with_profiles
 from fewjoules.scenario.schema.devices import DeviceTable
 from fewjoules.scenario.schema.processors import StepCosts
 from fewjoules.scenario.schema.radios import Costs, RadioTable
+from fewjoules.scenario.schema.rounds import law_fields
 from fewjoules.scenario.schema.sentences import validate
 from fewjoules.scenario.schema.tables import DevicesTable, ScenarioTables
 from fewjoules.scenario.schema.training import TrainingTable
@@ -45,7 +49,9 @@ class Scenario:
     """A checked scenario. ``text`` is the file as it was read; files that it names are looked up in ``folder``.
 
     They must lie below it unless ``allow_outside``. ``statistics`` is how many numbers every message carries besides
-    the update. ``rounds_intervals`` are those of the constants of the rounds law, if the file gives any.
+    the update. ``rounds`` is None in a file without [rounds]; ``rounds_intervals`` are those of the law's constants, if
+    the file gives any. ``recipe`` is that of [recipe], and ``recipe_fields`` are what it plans with in place of fields
+    of the same names.
     """
 
     name: str
@@ -53,7 +59,7 @@ class Scenario:
     folder: Path
     fleet: Fleet
     groups: tuple[Group, ...]
-    rounds: RoundsModel
+    rounds: RoundsModel | None
     rounds_intervals: LawIntervals | None
     parameters: int
     statistics: int
@@ -68,6 +74,8 @@ class Scenario:
     downlink_weight: float | None
     training: TrainingTable | None
     allow_outside: bool = False
+    recipe: Recipe | None = None
+    recipe_fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def files(self) -> ScenarioFolder:
@@ -92,6 +100,8 @@ class Scenario:
 
     def problem(self) -> ControlProblem:
         """Return the control problem of the scenario; messages include the model's statistics."""
+        if self.rounds is None:
+            raise self._without_law("[rounds] is missing; only scheme fewest can be planned, by [recipe.rounds]")
         try:
             return ControlProblem(
                 fleet=self._planned_fleet(),
@@ -106,6 +116,25 @@ class Scenario:
             )
         except InvalidInputError as error:
             raise InvalidInputError(f"{self.name}: {error}") from error
+
+    def recipe_problem(self) -> ControlProblem:
+        """Return the control problem of the recipe: its rounds law, its limits and its batch."""
+        return self.under_recipe().problem()
+
+    def under_recipe(self) -> "Scenario":
+        """Return the scenario as its recipe plans it."""
+        if self.recipe is None:
+            raise self._without_law("scheme fewest needs [recipe], which is missing; fewjoules tune finds one")
+        training = self.training
+        if "batch_size" in self.recipe.optimiser:
+            batch = self.recipe.optimiser["batch_size"]
+            training = (training or TrainingTable()).model_copy(update={"batch_size": batch or "all"})
+        return replace(self, training=training, **self.recipe_fields)
+
+    def _without_law(self, problem: str) -> InvalidInputError:
+        if self.rounds is None and self.recipe is None:
+            problem = "[rounds] and [recipe] are missing; fewjoules tune finds them"
+        return InvalidInputError(f"{self.name}: {problem}")
 
     def _planned_fleet(self) -> Fleet:
         """Return the fleet with the model's statistics in every message and the samples of a batch in every step."""
@@ -141,15 +170,15 @@ class Scenario:
             files = ScenarioFolder(folder, allow_outside)
             tables = _tables(_parse(text), files)
             scenario = cls._from_tables(tables, name, text, files)
-            _require_times(tables, scenario.round_seconds)
-            _require_downlinks(tables)
+            require_times(tables)
+            require_downlinks(tables)
         except InvalidInputError as error:
             raise InvalidInputError(f"{name}: {error}") from error
         return scenario
 
     @classmethod
     def _from_tables(cls, tables: ScenarioTables, name: str, text: str, files: ScenarioFolder) -> "Scenario":
-        model, limits, training = tables.model, tables.limits, tables.training
+        model, training, recipe = tables.model, tables.training, tables.recipe
         if training is not None:
             training.check()
         parameters, statistics = sizes(model, training, files.path)
@@ -161,21 +190,18 @@ class Scenario:
             folder=files.path,
             fleet=_fleet(tables.device, files, flops),
             groups=tuple(Group(name=d.name, count=d.count) for d in tables.device),
-            rounds=tables.rounds.model(),
-            rounds_intervals=tables.rounds.law_intervals(),
+            **law_fields(tables.rounds),
+            **tables.limits.fields(),
             parameters=parameters,
             statistics=statistics,
             architecture=model.architecture,
             value_bits=model.value_bits,
             message_size=None if model.message_size is None else model.message_size.law(),
             downlink_message_size=None if model.downlink_message_size is None else model.downlink_message_size.law(),
-            sparsity=(limits.sparsity.min, limits.sparsity.max),
-            local_steps=limits.choices(),
-            round_seconds=limits.round_seconds,
-            downlink_sparsity=limits.downlink_limits(),
-            downlink_weight=tables.rounds.downlink_weight,
             training=training,
             allow_outside=files.allow_outside,
+            recipe=None if recipe is None else recipe.recipe(training),
+            recipe_fields={} if recipe is None else recipe.scenario_fields(),
         )
 
 
@@ -267,30 +293,3 @@ def read_device(path: str | Path) -> StatedDevice:
     except InvalidInputError as error:
         raise InvalidInputError(f"{file}: {error}") from error
     return StatedDevice({name: float(cost) for name, cost in costs.items() if cost is not None}, device.marks())
-
-
-def _require_downlinks(tables: ScenarioTables) -> None:
-    """Refuse to charge the downlink by request if a device does not state its cost."""
-    if tables.training is None or tables.training.downlink != "charged":
-        return
-    for device in tables.device:
-        stated = device.radio is not None and device.radio.downlink_watts is not None
-        if not stated and device.downlink_joules_per_bit is None:
-            raise InvalidInputError(
-                f"device {device.name!r}: downlink_joules_per_bit is missing; training.downlink = 'charged' needs it"
-            )
-
-
-def _require_times(tables: ScenarioTables, round_seconds: float | None) -> None:
-    """Refuse a deadline if times are missing, and name the first device without them."""
-    if round_seconds is None:
-        return
-    for device in tables.device:
-        for key, known in (
-            ("seconds_per_bit", device.radio is not None or device.seconds_per_bit is not None),
-            ("seconds_per_step", device.knows_step_seconds),
-        ):
-            if not known:
-                raise InvalidInputError(
-                    f"device {device.name!r}: {key} is missing, but limits.round_seconds = {round_seconds:g} needs it"
-                )

@@ -102,8 +102,6 @@ class FleetPlanning:
         laws = {}
         for kind in dict.fromkeys(one.values for one in observations):
             low = COARSE_SPARSITY if kind in MESSAGES and MESSAGES[kind].coarse else 1.0
-            least = least_entry_bits(
-                max(self.problem.sparsity[0], low), LEAST_Q, batteries=self.problem.has_batteries
-            )
+            least = least_entry_bits(max(self.problem.sparsity[0], low), LEAST_Q, batteries=self.problem.has_batteries)
             laws[kind] = fit_message_size(self.problem.parameters, observations, least=least).laws[kind]
         return laws

@@ -216,7 +216,9 @@ class Tuner:
 
     def _joules_per_step(self) -> float:
         plan = self.reference
-        joules = self.planning.round_joules(self.message, plan.local_steps, plan.sparsity.tolist(), plan.downlink_sparsity)
+        joules = self.planning.round_joules(
+            self.message, plan.local_steps, plan.sparsity.tolist(), plan.downlink_sparsity
+        )
         return joules / plan.local_steps
 
     def _require_reachable(self, race: Race) -> None:

@@ -34,6 +34,12 @@ learning_rate = 0.1
 batch_size = 1
 rounds = 2
 """
+RECIPE = """
+[recipe]
+name = "server momentum"
+optimiser = {learning_rate = 0.2, outer = "nesterov"}
+rounds = {kind = "power-law", tau = 10.0, c = 0.02, a = 0.5, q = 0.5}
+"""
 DEVICE = """
 [[device]]
 name = "{name}"
@@ -84,6 +90,19 @@ def test_costs_of_the_node_configs_reach_the_plan(planned, tmp_path):
     )
     saved = Plan.load(planned.server_folder / "plan.json")
     np.testing.assert_array_equal(saved.sparsity, expected.sparsity)
+
+
+def test_a_scenario_with_a_recipe_is_planned_by_it_and_trained_with_it(counted, tmp_path):
+    run, path = counted(), scenario(tmp_path, COSTS)
+    path.write_text(path.read_text() + RECIPE)
+    strategy = run.strategy(scenario=path, options=None)
+    strategy.start(run.grid, initial())
+    own = Scenario.from_toml(path)
+    assert strategy.plan.scheme == "fewest"
+    assert strategy.plan.recipe == own.recipe
+    assert strategy.plan.energy_joules == SCHEMES["flexible"](own.recipe_problem()).energy_joules
+    assert strategy.loop.simulator.options.outer == "nesterov"
+    assert strategy.loop.simulator.options.learning_rate == 0.2
 
 
 def test_a_device_file_reaches_the_plan(planned, tmp_path):

@@ -20,10 +20,24 @@ LARGEST_RATE = 3e38  # what float32 can hold
 PRECISIONS = ("float32", "tf32", "bf16")
 USUAL_MOMENTUM = 0.9
 INNER_CONSTANTS = ("momentum", "momentum_state", "adam_beta2", "adam_epsilon")  # of one inner optimiser, not of others
+# options that say something only together with the first one: whoever changes that one leaves the others behind
+COMPANIONS = {
+    "inner": INNER_CONSTANTS,
+    "schedule": ("decay_rounds", "decay_factor"),
+    "outer": ("outer_momentum", "outer_rate", "outer_beta2", "outer_epsilon"),
+    "compressor": ("values", "levels"),
+}
 EVALUATE_STEPS = 10  # without ``evaluate_every``, the model is evaluated about every so many local steps
 _RATE = Number(0.0, LARGEST_RATE, above=True)
 _EPSILON = Number(0.0, 1e19, above=True)  # whose square float32 can hold
 _DECAY = Number(0.0, 1.0, below=True)
+
+
+def overridden(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with some replaced; the constants of a replaced optimiser, schedule or compressor are left out."""
+    replaced = [first for first in COMPANIONS if first in changes and changes[first] != options.get(first)]
+    left_behind = {name for first in replaced for name in COMPANIONS[first]}
+    return {name: value for name, value in options.items() if name not in left_behind} | dict(changes)
 
 
 @dataclass(frozen=True, kw_only=True)

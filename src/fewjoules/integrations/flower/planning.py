@@ -7,10 +7,10 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.integrations.flower.identity import Introduction
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
-from fewjoules.planner.schemes import SCHEMES
 from fewjoules.provenance import KINDS
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.costs import cost_columns
+from fewjoules.scenario.planning import ScenarioPlans, available_schemes
 
 NEEDED = ("joules_per_bit", "joules_per_step")
 
@@ -47,9 +47,6 @@ def reported_fleet(clients: Sequence[Introduction]) -> Fleet:
     )
 
 
-def planned(scenario: Scenario, scheme: str) -> Plan:
-    """Return the plan of a scheme for a scenario."""
-    chosen = SCHEMES.get(scheme)
-    if chosen is None:
-        raise InvalidInputError(f"scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
-    return chosen(scenario.problem())
+def planned(scenario: Scenario, scheme: str | None = None) -> Plan:
+    """Return the plan of a scheme for a scenario, of the usual one unless told another."""
+    return ScenarioPlans(scenario).plan(available_schemes(scenario)[0] if scheme is None else scheme)

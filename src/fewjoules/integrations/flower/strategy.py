@@ -60,7 +60,7 @@ class FewJoulesStrategy(Strategy):
         options: TrainingOptions | None = None,
         *,
         scenario: Scenario | str | Path | None = None,
-        scheme: str = "flexible",
+        scheme: str | None = None,
         clients: int | None = None,
         fleet: Fleet | None = None,
         folder: str | Path | None = None,
@@ -70,7 +70,10 @@ class FewJoulesStrategy(Strategy):
         buffers: Collection[str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``clients`` must be online to begin; ``buffers`` names the arrays that are averaged instead of trained."""
+        """``clients`` must be online to begin; ``buffers`` names the arrays that are averaged instead of trained.
+
+        Without a ``scheme`` the plan is that of "fewest" where the scenario has a [recipe], else of "flexible".
+        """
         if (options is None) == (scenario is None):
             raise InvalidInputError("FewJoulesStrategy needs exactly one of options and scenario")
         self.options, self.scheme, self.fleet = options, scheme, fleet

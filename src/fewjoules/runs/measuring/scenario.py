@@ -48,9 +48,10 @@ _PLAIN: dict[str, Any] = {  # everybody takes part, nothing is lost, and no flee
 
 def usual_batch_sizes(scenario: Scenario) -> list[int]:
     """Return the scenario's batch size, half of it, twice and four times as much."""
-    batch = require_training(scenario).batch_size
+    planned = scenario if scenario.recipe is None else scenario.under_recipe()
+    batch = require_training(planned).batch_size
     if batch == "all":
-        raise InvalidInputError("training.batch_size = 'all' leaves open what a batch is; give --batch-sizes")
+        raise InvalidInputError("batch_size = 'all' leaves open what a batch is; give --batch-sizes")
     return sorted({max(1, int(factor * batch)) for factor in _FACTORS})
 
 
@@ -125,7 +126,7 @@ def _order(scenario: Scenario, sparsity: float) -> ClientOrder:
 
 
 def _options(scenario: Scenario, *, local_steps: int, batch_size: int, sparsity: FloatArray) -> TrainingOptions:
-    """Return the scenario's options, less those that concern neither a step nor a message."""
-    given: dict[str, Any] = require_training(scenario).options(scenario.files)
+    """Return the scenario's options or its recipe's, less those that concern neither a step nor a message."""
+    given: dict[str, Any] = require_training(scenario).options(scenario.files, scenario.recipe)
     chosen = {"local_steps": local_steps, "batch_size": batch_size, "sparsity": sparsity}
     return TrainingOptions.of(**given | _PLAIN | chosen)

@@ -75,11 +75,15 @@ def _requirement(detail: ErrorDetails, where: str) -> str:
     if kind in ("model_type", "dict_type"):
         choice = " or a list of whole numbers" if where.endswith("local_steps") else ""
         return f"must be a table{choice}"
-    if where == "training.batch_size":
+    if where in ("training.batch_size", "recipe.optimiser.batch_size"):
         return "must be a whole number from 1 to 2147483647 or 'all'"
     if kind == "list_type" and where == "device":
         return "must be written [[device]], in double brackets"
-    if where.startswith("rounds.intervals.") and kind in ("too_short", "too_long", "list_type"):
+    if where.startswith(("rounds.intervals.", "recipe.rounds.intervals.")) and kind in (
+        "too_short",
+        "too_long",
+        "list_type",
+    ):
         return "must be two numbers, [low, high]"
     if kind == "too_short":
         return "must have at least 1 entry"

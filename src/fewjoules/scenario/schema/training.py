@@ -8,9 +8,10 @@ import pydantic
 
 from fewjoules.datasets.shapes import SHAPES
 from fewjoules.engine.algorithm.declared import Choice, Flag, Number, Rounds, Whole
-from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.options import TrainingOptions, overridden
 from fewjoules.errors import InvalidInputError
 from fewjoules.measurements import read_columns
+from fewjoules.planner.recipe import Recipe
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.schema.base import Positive, Table
 
@@ -18,7 +19,7 @@ OTHERWISE = ("local_steps", "sparsity", "failures")  # given by a plan or by a f
 OPTIONS = {option.name: option for option in fields(TrainingOptions) if option.name not in OTHERWISE}
 
 
-def _annotation(option: "Field[Any]") -> Any:
+def option_type(option: "Field[Any]") -> Any:
     """Return the type of an option in a file, with its limits."""
     check = option.metadata["check"]
     kind: Any
@@ -42,8 +43,8 @@ def _in_file(option: "Field[Any]") -> tuple[Any, Any]:
     """Return type and default of an option; options that only training requires may be missing from a file."""
     required = option.default is MISSING and option.default_factory is MISSING
     if required or (option.metadata["optional"] and option.default is None):
-        return _annotation(option) | None, None
-    return _annotation(option), list(option.default) if isinstance(option.default, tuple) else option.default
+        return option_type(option) | None, None
+    return option_type(option), list(option.default) if isinstance(option.default, tuple) else option.default
 
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class TrainingTable(OptionsTable):
                     f"got partition = {self.partition!r}"
                 )
         try:
-            TrainingOptions.of(**{"learning_rate": 1.0} | self._stated(), local_steps=1, sparsity=[1.0], rounds=1)
+            TrainingOptions.of(**{"learning_rate": 1.0} | self.stated(), local_steps=1, sparsity=[1.0], rounds=1)
         except InvalidInputError as error:
             raise InvalidInputError(f"training.{error}") from error
 
@@ -90,24 +91,32 @@ class TrainingTable(OptionsTable):
             raise InvalidInputError(f"training.{key} is missing")
         return value
 
-    def options(self, folder: ScenarioFolder) -> dict[str, Any]:
-        """Return the keyword arguments of ``TrainingOptions.of`` that the file gives."""
-        self.require("learning_rate")
+    def options(self, folder: ScenarioFolder, recipe: Recipe | None = None) -> dict[str, Any]:
+        """Return the keyword arguments of ``TrainingOptions.of`` that the file gives; those of a recipe win."""
+        if recipe is None:
+            self.require("learning_rate")
         failures = (
             {}
             if self.failure_trace is None
             else _read_failures(folder.file("training.failure_trace", self.failure_trace))
         )
-        return self._stated() | {"failures": failures}
+        chosen = {} if recipe is None else recipe.options()
+        return overridden(self.stated(), chosen) | {"failures": failures}
 
-    def _stated(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, Any]:
+        """Return the options that the file states, without the rounds."""
         own = {"data", "partition", "dirichlet_concentration", "shards_per_client", "failure_trace", "rounds"}
-        given = self.model_dump(exclude=own, exclude_unset=True)
-        if given.get("batch_size") == "all":
-            given["batch_size"] = None
-        if "decay_rounds" in given:
-            given["decay_rounds"] = tuple(given["decay_rounds"])
-        return given
+        return plain_options(self.model_dump(exclude=own, exclude_unset=True))
+
+
+def plain_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a file as ``TrainingOptions`` takes them."""
+    changed = dict(given)
+    if given.get("batch_size") == "all":
+        changed["batch_size"] = None
+    if "decay_rounds" in given:
+        changed["decay_rounds"] = tuple(given["decay_rounds"])
+    return changed
 
 
 def _read_failures(path: Path) -> dict[int, set[int]]:
