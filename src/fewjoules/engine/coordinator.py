@@ -34,7 +34,7 @@ class Outcome:
     learning_rate: float
 
 
-class RoundCalledOff(DivergedError):
+class CalledOffError(DivergedError):
     """A round that met a number which is not finite, and so changes nothing.
 
     ``outcome()`` is what was spent on it, ``state`` the state after it.
@@ -69,7 +69,7 @@ class Coordinator:
         """Run the next round; the returned function waits for its payload sizes and gives the outcome.
 
         ``meanwhile`` is called while the local steps run, if they run elsewhere than on this processor. A number that
-        is not finite raises ``RoundCalledOff``, here or in the returned function; ``meanwhile`` must not raise it.
+        is not finite raises ``CalledOffError``, here or in the returned function; ``meanwhile`` must not raise it.
         """
         plan = self._plan(self.state.round + 1)
         before = self.state
@@ -96,7 +96,7 @@ class Coordinator:
         try:
             self.state = server_step(before, plan, result)
         except DivergedError as error:
-            raise RoundCalledOff(error, outcome, called_off(before, plan)) from error
+            raise CalledOffError(error, outcome, called_off(before, plan)) from error
         return outcome
 
     def go_on_from(self, state: ServerState) -> None:
@@ -126,14 +126,14 @@ class Coordinator:
             learning_rate=float(plan.rates[-1]),
         )
 
-    def _called_off(self, error: DivergedError, before: ServerState, plan: RoundPlan) -> RoundCalledOff:
+    def _called_off(self, error: DivergedError, before: ServerState, plan: RoundPlan) -> CalledOffError:
         """Return the error of a round whose devices were sent the model, trained, and told a loss but no update."""
 
         def outcome() -> Outcome:
             nothing = Uploads.nothing(plan.batch_sizes.shape)
             return self._outcome(plan, nothing.written, nothing, self._received(before, plan))
 
-        return RoundCalledOff(error, outcome, called_off(before, plan))
+        return CalledOffError(error, outcome, called_off(before, plan))
 
     def _received(self, state: ServerState, plan: RoundPlan) -> Received:
         """Return what each participant is sent, which is what it lacks of the weights, and the buffers."""

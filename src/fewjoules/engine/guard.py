@@ -1,10 +1,10 @@
 """The guard of a run: where training blows up, it returns to its last good state and goes on with half the step size.
 
 A round blows up with a number that is not finite, or if its mean training loss is above ``BLOW_UP`` times the loss of
-the first model. Where rounds have fewer than ``SAMPLES`` samples, means over about so many are compared, so that a lucky
-first batch means nothing. Every ten rounds, or every tenth of all rounds so far if that is more, the guard keeps a
-snapshot, unless the loss is above that of the first model. It returns to the one before the latest: what led to the
-blow-up may have begun before the latest. Rounds that are undone stay in the ledger and keep their numbers.
+the first model. Where rounds have fewer than ``SAMPLES`` samples, means over about so many are compared: a lucky first
+batch then means little. Every ten rounds, or every tenth of all rounds so far if that is more, the guard keeps a
+snapshot, unless the loss is above that of the first model. It returns to the one before the latest, since what led to
+the blow-up may have begun before the latest. Rounds that are undone stay in the ledger and keep their numbers.
 """
 
 import math
@@ -22,12 +22,13 @@ from fewjoules.errors import DivergedError, FewJoulesWarning
 BLOW_UP = 3.0
 SAMPLES = 100
 MOST_RETURNS = 3
-_ROUNDS, _SHARE = 10, 10  # rounds between two snapshots: at least so many, and one so-manieth of all so far
+SNAPSHOT_ROUNDS = 10  # fewest rounds between two snapshots
+_LATER_SHARE = 0.1  # of all rounds so far; as many lie between two snapshots of a long run
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The training loss by which blow-ups are judged: ``now``, and that of the ``first`` model; of ``samples`` so far."""
+    """Mean training losses by which blow-ups are judged, of the ``first`` model and ``now``, after so many samples."""
 
     first: float = math.nan
     now: float = math.nan
@@ -92,7 +93,7 @@ class Guard:
 
     def is_due(self, number: int) -> bool:
         """Whether it is time to keep the state after a round."""
-        return number - self.kept_round >= max(_ROUNDS, number // _SHARE) and self.level.healthy
+        return number - self.kept_round >= max(SNAPSHOT_ROUNDS, _LATER_SHARE * number) and self.level.healthy
 
     def keep(self, simulator: Coordinator) -> None:
         """Keep the present state."""
@@ -109,7 +110,10 @@ class Guard:
         """Return from ``state`` to the good one, or raise the error after too many returns."""
         before = state.returns
         if len(before) >= MOST_RETURNS:
-            raise DivergedError(f"{error}; the guard had returned after {rounds_in_words(before)}") from error
+            rounds = ", ".join(map(str, before))
+            raise DivergedError(
+                f"{error}; the guard had returned {len(before)} times, after rounds {rounds}"
+            ) from error
         simulator.go_on_from(returned(state, self.good.state))
         simulator.backend.restore(self.good.clients)
         self.latest, self.level, self.kept_round = self.good, self.good.level, state.round
@@ -119,9 +123,3 @@ class Guard:
             FewJoulesWarning,
             stacklevel=2,
         )
-
-
-def rounds_in_words(numbers: tuple[int, ...]) -> str:
-    """Return "round 31", or "rounds 31, 40 and 58"."""
-    *others, last = [f"{number:,}" for number in numbers]
-    return f"rounds {', '.join(others)} and {last}" if others else f"round {last}"

@@ -10,7 +10,7 @@ import torch
 
 from fewjoules.engine.accounts import round_seconds
 from fewjoules.engine.algorithm.state import ServerState
-from fewjoules.engine.coordinator import Coordinator, Outcome, RoundCalledOff
+from fewjoules.engine.coordinator import Coordinator, Outcome, CalledOffError
 from fewjoules.engine.guard import BLOW_UP, Guard
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
@@ -71,7 +71,7 @@ class Saver(Protocol):
         """Save the run; a later kill loses none of the rounds so far."""
 
 
-class _Undone(Exception):
+class _UndoneError(Exception):
     """The round that is being started must not be: the one before it blew up; ``error`` if the run ends by that."""
 
     def __init__(self, error: DivergedError | None = None) -> None:
@@ -124,11 +124,11 @@ class TrainingLoop:
         """Start the next round and record the one before; False if that one was undone, and with it the next."""
         try:
             self._pending = self.simulator.start_round(meanwhile=self._record_before_next)
-        except _Undone as undone:
+        except _UndoneError as undone:
             if undone.error is not None:
                 raise undone.error from undone.error.__cause__
             return False
-        except RoundCalledOff as off:
+        except CalledOffError as off:
             if self.guard is None:
                 raise
             if self._pending is not None and self._record_pending():
@@ -138,13 +138,13 @@ class TrainingLoop:
         return True
 
     def _record_before_next(self) -> None:
-        """Record the pending round while the next one runs; raise ``_Undone`` if the next must not."""
+        """Record the pending round while the next one runs; raise ``_UndoneError`` if the next must not."""
         try:
             undone = self._record_pending()
         except DivergedError as error:
-            raise _Undone(error) from error
+            raise _UndoneError(error) from error
         if undone:
-            raise _Undone
+            raise _UndoneError
 
     def _record_pending(self, evaluated: bool = False) -> bool:
         """Wait for the pending round, if there is one, and record it; return whether it blew up and was undone.
@@ -173,7 +173,7 @@ class TrainingLoop:
         pending, self._pending = self._pending, None
         try:
             outcome = pending()
-        except RoundCalledOff as off:
+        except CalledOffError as off:
             self._go_back(off.state, off)
             return off.outcome()
         number = int(outcome.rows["round"][0])

@@ -40,7 +40,8 @@ class Run:
     """A finished training: the trained model, one metrics row per round, one ledger row per round and participant.
 
     ``metrics`` and ``ledger`` are NumPy structured arrays; docs/ledger.md lists their columns. Unknown numbers are NaN.
-    ``metered`` is what the meters of this machine read, if they were asked; it is no part of the ledger.
+    ``metered`` is what the meters of this machine read, if they were asked; it is no part of the ledger. ``returns``
+    holds the rounds after which the guard returned to an earlier model.
     """
 
     model: nn.Module
@@ -49,6 +50,7 @@ class Run:
     stop_reason: str
     execution: str
     metered: Metered | None = None
+    returns: tuple[int, ...] = ()
 
     @property
     def energy_joules(self) -> float:
@@ -83,7 +85,8 @@ def train(
     number or one per client), or a ``plan``, whose rounds are then the default, or a ``preset`` that sets both.
     ``loss(outputs, targets)`` may return one number or one per sample; the default is cross-entropy. The caller's model
     is not changed. Error feedback is on unless a preset turns it off. Other options are those of ``TrainingOptions``,
-    such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all. Ctrl-C ends the
+    such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all. Where the loss
+    blows up, the run returns to an earlier model with half the step size, unless ``guard=False``. Ctrl-C ends the
     training after its round, and what was trained is returned with the stop reason "interrupted". ``meter`` also reads
     every meter of this machine, and refuses where there is none; docs/measuring.md.
     """
@@ -127,6 +130,7 @@ def train(
         stop_reason=training.reason,
         execution=training.simulator.execution.name,
         metered=metered,
+        returns=training.simulator.state.returns,
     )
 
 
