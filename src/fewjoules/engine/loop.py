@@ -10,7 +10,7 @@ import torch
 
 from fewjoules.engine.accounts import round_seconds
 from fewjoules.engine.algorithm.state import ServerState
-from fewjoules.engine.coordinator import Coordinator, Outcome, CalledOffError
+from fewjoules.engine.coordinator import CalledOffError, Coordinator, Outcome
 from fewjoules.engine.guard import BLOW_UP, Guard
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
