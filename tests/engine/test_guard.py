@@ -18,6 +18,7 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.guard import BLOW_UP, MOST_RETURNS, SAMPLES, Level
 from fewjoules.engine.loop import TrainingLoop
+from fewjoules.engine.simulator.memory import needs_of
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import DivergedError, FewJoulesWarning
 from fewjoules.ledger.log import RowLog
@@ -297,6 +298,17 @@ def test_states_worse_than_the_first_are_not_kept():
 
 
 # --- For users
+
+
+def test_the_memory_of_snapshots_is_counted_once_a_run_is_long_enough_for_them():
+    def needed(**changes):
+        simulator = make_loop(**changes).simulator
+        simulator.close()
+        return sum(need.bytes for need in needs_of(simulator, rows_in_memory=False))
+
+    residuals = 4 * FEATURES * 3
+    for rounds, snapshots in ((9, 0), (10, 1), (20, 2), (1000, 2)):
+        assert needed(rounds=rounds) - needed(rounds=rounds, guard=False) == snapshots * residuals
 
 
 def test_a_run_tells_its_returns():

@@ -299,7 +299,7 @@ def test_a_long_difference_is_shortened(saved):
 @pytest.mark.parametrize("version", [0, 1, 2, 3, "4", None])
 def test_another_version_is_refused(version, saved):
     rewrite(saved, header_of(saved) | {"version": version})
-    assert_refused(saved, "version", "must be 4", f"got {version!r}")
+    assert_refused(saved, "version", "must be 5", f"got {version!r}")
 
 
 @settings(max_examples=60, deadline=None)
