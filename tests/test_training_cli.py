@@ -392,7 +392,7 @@ def test_a_scheme_that_diverges_is_left_out_of_the_comparison_and_the_exit_code_
     """The rate explodes in round 4; fedavg has met the target before, dense has not."""
     lines = ['schedule = "step"', "decay_rounds = [3]", "decay_factor = 3e39", "target_accuracy = 0.6"]
     text = trained_with(*lines, "evaluate_every = 1").replace(ROUNDS, "rounds = 6")
-    options = ["--schemes", "dense,fedavg", "--out", tmp_path / "out"]
+    options = ["--schemes", "dense,fedavg", "--no-guard", "--out", tmp_path / "out"]
     done = run("compare", write(tmp_path, text), *options)
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
@@ -401,9 +401,54 @@ def test_a_scheme_that_diverges_is_left_out_of_the_comparison_and_the_exit_code_
     assert [one["scheme"] for one in runs] == ["fedavg"]
 
 
+EXPLODES = ('schedule = "step"', "decay_rounds = [2]", "decay_factor = 3e39")  # in every round after the second
+RETURNED = "The guard returned twice, after rounds 3 and 4; the step size is now 0.025."
+
+
+def test_a_run_that_blows_up_tells_where_the_guard_returned(tmp_path):
+    scenario = write(tmp_path, trained_with(*EXPLODES).replace(ROUNDS, "rounds = 4"))
+    done = run("train", scenario, "--device", "cpu", "--out", tmp_path / "out")
+    assert done.exit_code == 0
+    assert RETURNED in done.stdout.splitlines()
+    warnings = done.stderr.splitlines()
+    assert [re.search(r"return (\d) of at most 3", line).group(1) for line in warnings] == ["1", "2"]
+    assert all(line.startswith("warning: training diverged: ") for line in warnings)
+    summary = summary_of(tmp_path / "out")
+    assert (summary["returns"], summary["learning_rate"]) == ([3, 4], 0.025)
+    assert RETURNED in (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
+    assert metrics_of(tmp_path / "out")["round"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_comparison_names_the_scheme_whose_guard_returned(tmp_path):
+    scenario = write(tmp_path, trained_with(*EXPLODES).replace(ROUNDS, "rounds = 3"))
+    done = run("compare", scenario, "--schemes", "dense,fedavg", "--device", "cpu", "--out", tmp_path / "out")
+    assert done.exit_code == 0
+    for scheme in ("dense", "fedavg"):
+        says = f"The guard of {scheme} returned once, after round 3; the step size is now 0.05."
+        assert says in done.stdout.splitlines()
+
+
+def test_without_the_guard_a_run_ends_where_it_blows_up_and_so_does_its_resumption(tmp_path):
+    scenario, folder = write(tmp_path, trained_with(*EXPLODES).replace(ROUNDS, "rounds = 4")), tmp_path / "out"
+    done = run("train", scenario, "--device", "cpu", "--no-guard", "--checkpoint-seconds", "0", "--out", folder)
+    again = run("train", "--resume", folder)
+    for end in (done, again):
+        assert end.exit_code == 1
+        assert re.fullmatch(r"error: training diverged: .* of round 3 is (nan|inf).*\n", end.stderr)
+
+
+def test_the_guard_cannot_be_taken_from_a_run_that_began_with_it(tmp_path):
+    folder = train(tmp_path)
+    (folder / "run.json").unlink()
+    before = contents(folder)
+    refusal = run("train", "--resume", folder, "--no-guard")
+    assert_refused(refusal, "--no-guard must be given from the first round on")
+    assert contents(folder) == before
+
+
 def test_a_comparison_in_which_every_scheme_diverges_fails(tmp_path):
     text = SCENARIO.replace("learning_rate = 0.1", "learning_rate = 1e38")
-    done = run("compare", write(tmp_path, text), "--schemes", "unified,fedavg", "--out", tmp_path / "out")
+    done = run("compare", write(tmp_path, text), "--schemes", "unified,fedavg", "--no-guard", "--out", tmp_path / "out")
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1].startswith("error: no scheme could be trained")
     assert not (tmp_path / "out" / "comparison.json").exists()

@@ -20,6 +20,7 @@ class PlainBackend:
     """Runs ``client_round`` for one participant after the other."""
 
     sends_changes = False
+    keeps_clients = True
 
     def __init__(self, module, clients, options):
         self.module, self.data, self.options = module, clients, options

@@ -40,6 +40,7 @@ SERVER = (*STATE, "outer.velocity", "outer.squares")
 CLIENTS = ("numbers", "steps", "residual", "velocity", "squares")
 TENSORS = (*SERVER, *(f"clients.{name}" for name in CLIENTS))
 FIXED = "fixed.1.num_batches_tracked"
+GUARD = tuple(f"guard.good.{name}" for name in (*STATE, "clients.numbers", "clients.steps"))  # of the first model
 EVERYTHING = {"outer": "adam", "outer_rate": 0.01, "inner": "adamw", "momentum_state": "kept"}
 EVERYTHING |= {"downlink_sparsity": 3.0, "downlink_values": "int8"}
 
@@ -159,7 +160,7 @@ def test_what_is_loaded_is_what_was_saved(loop, saved):
 
 
 def test_a_checkpoint_holds_these_tensors_and_no_others(saved):
-    assert sorted(load_file(saved)) == sorted([*TENSORS, FIXED])
+    assert sorted(load_file(saved)) == sorted([*TENSORS, FIXED, *GUARD])
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_what_the_options_do_not_ask_for_is_not_saved(changes, names, tmp_path):
     small.run()
     small.simulator.close()
     save_checkpoint(tmp_path / "checkpoint", small, IDENTITY)
-    assert set(load_file(tmp_path / "checkpoint")) == {*TENSORS, FIXED} - set(names)
+    assert set(load_file(tmp_path / "checkpoint")) == {*TENSORS, FIXED, *GUARD} - set(names)
     simulator = fresh(rounds=1, **changes)
     load_checkpoint(tmp_path / "checkpoint", IDENTITY, simulator)
     assert_same(simulator, small.simulator)
@@ -298,7 +299,7 @@ def test_a_long_difference_is_shortened(saved):
 @pytest.mark.parametrize("version", [0, 1, 2, 3, "4", None])
 def test_another_version_is_refused(version, saved):
     rewrite(saved, header_of(saved) | {"version": version})
-    assert_refused(saved, "version", "must be 4", f"got {version!r}")
+    assert_refused(saved, "version", "must be 5", f"got {version!r}")
 
 
 @settings(max_examples=60, deadline=None)
@@ -327,7 +328,7 @@ def test_the_tensors_of_another_program_are_refused(tmp_path):
     assert_refused(tmp_path / "other", "version", "got None")
 
 
-@pytest.mark.parametrize("name", TENSORS)
+@pytest.mark.parametrize("name", [*TENSORS, *GUARD])
 def test_a_checkpoint_that_lacks_a_tensor_is_refused(name, saved):
     rewrite(saved, **{name: None})
     assert_refused(saved, name)
@@ -362,7 +363,7 @@ def test_a_header_that_is_no_table_is_refused(header, saved):
     assert_refused(saved)
 
 
-@pytest.mark.parametrize("name", TENSORS)
+@pytest.mark.parametrize("name", [*TENSORS, *GUARD])
 def test_a_tensor_of_another_kind_or_shape_is_refused(name, saved):
     tensors = load_file(saved)
     for other in (tensors[name].to(torch.int16), tensors[name].repeat(2, 2)):

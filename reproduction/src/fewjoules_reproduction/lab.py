@@ -129,7 +129,7 @@ class Lab:
 
     def _options(self, setting: Setting, rate: float, seed: int, **more: Any) -> TrainingOptions:
         given = self.task.training.options(self.task.scenario.files)
-        given |= {"learning_rate": rate, "seed": seed, "precision": self._precision}
+        given |= {"learning_rate": rate, "seed": seed, "precision": self._precision, "guard": False}
         return TrainingOptions.of(
             **given | dict(setting.changes) | {"local_steps": setting.local_steps, "sparsity": setting.sparsity} | more
         )

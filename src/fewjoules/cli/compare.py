@@ -50,6 +50,7 @@ def compare(
     checkpoint_seconds: options.CheckpointSeconds = None,
     plots: options.Plots = None,
     allow_outside: options.AllowOutside = False,
+    no_guard: options.NoGuard = False,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
     """Train every scheme to the same accuracy and show the joules each took.
@@ -86,6 +87,7 @@ def compare(
             chosen = stored_scenario(folder, scenario, allow_outside=allow_outside)
             names, data_dir = _require_schemes(",".join(settings["schemes"])), data_dir or settings["data_dir"]
             device = options.stored_device(device, settings)
+            no_guard = options.stored_no_guard(folder, no_guard, settings)
         else:
             chosen = running.read_scenario(scenario, allow_outside)
             folder = Path(out or "fewjoules-compare")
@@ -94,7 +96,7 @@ def compare(
         plans = plans_of(ScenarioPlans(chosen), names, "pareto")
         for plan in plans if resume is not None else ():
             _require_same_plan(folder / plan.scheme, plan)
-        task = running.prepare_task(chosen, device, data_dir)
+        task = running.prepare_task(running.unguarded(chosen) if no_guard else chosen, device, data_dir)
 
         @functools.cache  # once, after the first scheme was checked
         def begin() -> None:
@@ -111,6 +113,7 @@ def compare(
                     schemes=names,
                     data_dir=options.absolute(data_dir),
                     device=task.device.type,
+                    **({"no_guard": True} if no_guard else {}),
                 )
 
         _require_room(task, [plan for plan in plans if not (folder / plan.scheme).exists()])
@@ -200,7 +203,7 @@ def _require_same_plan(folder: Path, plan: Plan) -> None:
 def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | None, json_only: bool) -> None:
     from fewjoules.files import whole_file
     from fewjoules.reports.booked import outcome
-    from fewjoules.reports.comparison import headline, ranked
+    from fewjoules.reports.comparison import guard_sentences, headline, ranked
     from fewjoules.reports.page import write_page
     from fewjoules.runs.results import RunResults
     from fewjoules.runs.sealed import read_sealed
@@ -220,4 +223,6 @@ def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | N
         typer.echo(text)
         return
     console().print(outcome(runs))
+    for sentence in guard_sentences(runs):
+        typer.echo(sentence)
     typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")

@@ -22,6 +22,13 @@ CheckpointSeconds = Annotated[
         "would otherwise take over a twentieth of the time."
     ),
 ]
+NoGuard = Annotated[
+    bool,
+    typer.Option(
+        "--no-guard",
+        help="Let a run whose loss blows up end, instead of returning to an earlier model with half the step size.",
+    ),
+]
 Plots = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(metavar="png|pdf|svg", help="Also save each figure of the page as a file."),
@@ -36,6 +43,14 @@ def absolute(data_dir: str | None) -> str | None:
 def stored_device(device: str, settings: dict[str, Any]) -> str:
     """Return the device that the run began on, unless another one is asked for."""
     return str(settings["device"]) if device == "auto" else device
+
+
+def stored_no_guard(folder: Path, asked: bool, settings: dict[str, Any]) -> bool:
+    """Return whether a run to resume began without the guard; refuse to take the guard from one that has it."""
+    began = settings.get("no_guard") is True
+    if asked and not began:
+        raise InvalidInputError(f"--no-guard must be given from the first round on, but {folder} began with the guard")
+    return began
 
 
 def require_options(plots: str | None, checkpoint_seconds: float | None) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -29,6 +30,12 @@ _FULL = {
 def read_scenario(path: str | None, allow_outside: bool) -> Scenario:
     """Read a scenario file, or the embedded scenario."""
     return Scenario.embedded() if path is None else Scenario.from_toml(path, allow_outside=allow_outside)
+
+
+def unguarded(scenario: Scenario) -> Scenario:
+    """Return the scenario with runs that end where their loss blows up."""
+    training = scenario.training
+    return scenario if training is None else replace(scenario, training=training.model_copy(update={"guard": False}))
 
 
 def prepare_task(scenario: Scenario, device: str, data_dir: str | None) -> "ScenarioTask":

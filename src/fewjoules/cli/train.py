@@ -45,6 +45,7 @@ def train(
     checkpoint_seconds: options.CheckpointSeconds = None,
     plots: options.Plots = None,
     allow_outside: options.AllowOutside = False,
+    no_guard: options.NoGuard = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to DIR/tensorboard.")] = False,
     meter: Annotated[
         Optional[bool],  # noqa: UP045
@@ -85,13 +86,14 @@ def train(
                 return
             data_dir, device = data_dir or settings["data_dir"], options.stored_device(device, settings)
             meter = _resumed_meter(folder, meter, settings)
+            no_guard = options.stored_no_guard(folder, no_guard, settings)
         else:
             chosen = running.read_scenario(scenario, allow_outside)
             planned = Plan.load(plan) if plan is not None else _plan_of(chosen, scheme)
             folder = Path(out or f"fewjoules-train-{planned.scheme if planned.scheme in SCHEME_NAMES else 'plan'}")
             require_new_folder(folder)
         log = held.enter_context(running.metering(device)) if meter else None
-        task = running.prepare_task(chosen, device, data_dir)
+        task = running.prepare_task(running.unguarded(chosen) if no_guard else chosen, device, data_dir)
 
         def begin() -> None:
             if resume is None:
@@ -106,6 +108,7 @@ def train(
                         data_dir=options.absolute(data_dir),
                         device=task.device.type,
                         **({"meter": True} if meter else {}),
+                        **({"no_guard": True} if no_guard else {}),
                     )
             else:
                 require_undamaged(folder, settings)
@@ -150,7 +153,7 @@ def _resumed_meter(folder: Path, asked: bool | None, settings: dict[str, Any]) -
 
 def _report(folder: Path, title: str, plots: str | None) -> None:
     from fewjoules.reports.booked import outcome
-    from fewjoules.reports.comparison import headline, metered_sentences
+    from fewjoules.reports.comparison import guard_sentences, headline, metered_sentences
     from fewjoules.reports.page import write_page
     from fewjoules.runs.results import RunResults
 
@@ -159,6 +162,6 @@ def _report(folder: Path, title: str, plots: str | None) -> None:
         write_page(runs, folder / PAGE, title)
         running.save_plots(runs, folder, plots)
     console().print(outcome(runs))
-    for sentence in metered_sentences(runs):
+    for sentence in [*guard_sentences(runs), *metered_sentences(runs)]:
         typer.echo(sentence)
     typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")

@@ -5,28 +5,45 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fewjoules.arrays import FloatArray, IntArray
+from fewjoules.arrays import Flags, FloatArray, IntArray
 from fewjoules.engine.accounts import Accounts
 from fewjoules.engine.algorithm.backend import Backend
 from fewjoules.engine.algorithm.client import dense_bytes
 from fewjoules.engine.algorithm.downlink import Downlink
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.round import Received, RoundPlan, kept_entries, plan_round
-from fewjoules.engine.algorithm.server import server_step
+from fewjoules.engine.algorithm.round import Received, RoundPlan, Uploads, kept_entries, plan_round
+from fewjoules.engine.algorithm.server import called_off, server_step
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.models.layout import ModelParts
+from fewjoules.errors import DivergedError
 from fewjoules.ledger.schema import RowArray
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished round: its ledger rows, mean loss and accuracy of its batches, and its largest batch."""
+    """A finished round: its ledger rows, mean loss and accuracy of its batches, and its largest batch.
+
+    ``start_loss`` is the mean loss of the first local steps, which is that of the model before the round.
+    """
 
     rows: RowArray
+    start_loss: float
     train_loss: float
     train_accuracy: float
     batch_size: int
     learning_rate: float
+
+
+class CalledOffError(DivergedError):
+    """A round that met a number which is not finite, and so changes nothing.
+
+    ``outcome()`` is what was spent on it, ``state`` the state after it.
+    """
+
+    def __init__(self, error: DivergedError, outcome: Callable[[], Outcome], state: ServerState) -> None:
+        """Say what the error says."""
+        super().__init__(str(error))
+        self.outcome, self.state = outcome, state
 
 
 class Coordinator:
@@ -51,7 +68,8 @@ class Coordinator:
     def start_round(self, meanwhile: Callable[[], None] = lambda: None) -> Callable[[], Outcome]:
         """Run the next round; the returned function waits for its payload sizes and gives the outcome.
 
-        ``meanwhile`` is called while the local steps run, if they run elsewhere than on this processor.
+        ``meanwhile`` is called while the local steps run, if they run elsewhere than on this processor. A number that
+        is not finite raises ``CalledOffError``, here or in the returned function; ``meanwhile`` must not raise it.
         """
         plan = self._plan(self.state.round + 1)
         before = self.state
@@ -62,22 +80,28 @@ class Coordinator:
                 self.backend.prepare(self._ahead)
             meanwhile()
 
-        result = self.backend.run(before, plan, beside)
+        try:
+            result = self.backend.run(before, plan, beside)
+        except DivergedError as error:
+            raise self._called_off(error, before, plan) from error
         received = self._received(before, plan) if result.received is None else result.received
-        entries = received.entries if self.accounts.charges_downlink else None
-        self.state = server_step(before, plan, result)
 
         def outcome() -> Outcome:
-            sent = result.uploads()
-            return Outcome(
-                rows=self.accounts.rows(plan, result.delivered, sent, received.payload_bytes, entries),
-                train_loss=_mean(sent.losses),
-                train_accuracy=_mean(sent.correct),
-                batch_size=int(plan.batch_sizes.max()),
-                learning_rate=float(plan.rates[-1]),
-            )
+            try:
+                sent = result.uploads()
+            except DivergedError as error:
+                raise self._called_off(error, before, plan) from error
+            return self._outcome(plan, result.delivered, sent, received)
 
+        try:
+            self.state = server_step(before, plan, result)
+        except DivergedError as error:
+            raise CalledOffError(error, outcome, called_off(before, plan)) from error
         return outcome
+
+    def go_on_from(self, state: ServerState) -> None:
+        """Continue from another state; a plan made ahead for the present one is forgotten."""
+        self.state, self._ahead = state, None
 
     def close(self) -> None:
         """Release what the backend holds."""
@@ -88,7 +112,28 @@ class Coordinator:
         ahead = self._ahead
         if ahead is not None and ahead.number == number:
             return replace(ahead, accepted=self.state.accepted[ahead.participants])
-        return plan_round(self.options, self._kept, self.sizes, self.state.accepted, number)
+        scale = 0.5 ** len(self.state.returns)
+        return plan_round(self.options, self._kept, self.sizes, self.state.accepted, number, step_scale=scale)
+
+    def _outcome(self, plan: RoundPlan, delivered: Flags, sent: Uploads, received: Received) -> Outcome:
+        entries = received.entries if self.accounts.charges_downlink else None
+        return Outcome(
+            rows=self.accounts.rows(plan, delivered, sent, received.payload_bytes, entries),
+            start_loss=_mean(sent.losses[:1]),
+            train_loss=_mean(sent.losses),
+            train_accuracy=_mean(sent.correct),
+            batch_size=int(plan.batch_sizes.max()),
+            learning_rate=float(plan.rates[-1]),
+        )
+
+    def _called_off(self, error: DivergedError, before: ServerState, plan: RoundPlan) -> CalledOffError:
+        """Return the error of a round whose devices were sent the model, trained, and told a loss but no update."""
+
+        def outcome() -> Outcome:
+            nothing = Uploads.nothing(plan.batch_sizes.shape)
+            return self._outcome(plan, nothing.written, nothing, self._received(before, plan))
+
+        return CalledOffError(error, outcome, called_off(before, plan))
 
     def _received(self, state: ServerState, plan: RoundPlan) -> Received:
         """Return what each participant is sent, which is what it lacks of the weights, and the buffers."""

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from fewjoules.engine.accounts import round_seconds
-from fewjoules.engine.coordinator import Coordinator, Outcome
+from fewjoules.engine.algorithm.state import ServerState
+from fewjoules.engine.coordinator import CalledOffError, Coordinator, Outcome
+from fewjoules.engine.guard import BLOW_UP, Guard
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import METRICS, RowArray
@@ -69,6 +71,14 @@ class Saver(Protocol):
         """Save the run; a later kill loses none of the rounds so far."""
 
 
+class _UndoneError(Exception):
+    """The round that is being started must not be: the one before it blew up; ``error`` if the run ends by that."""
+
+    def __init__(self, error: DivergedError | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 @dataclass(slots=True)
 class TrainingLoop:
     """One run. After a resume, ``totals`` and the logs include the earlier rounds."""
@@ -84,22 +94,25 @@ class TrainingLoop:
     should_stop: Callable[[], bool] = lambda: False
     knows_test_loss: bool = True  # whether NaN means that training diverged
     reason: str | None = None  # the reason to stop; it is saved in case the run is killed while it finishes
+    guard: Guard | None = None  # made before the first round, unless the run has none
     _pending: Callable[[], Outcome] | None = None
 
     def run(self) -> str:
         """Train until there is a reason to stop, and return it."""
         options = self.simulator.options
         budgets = options.energy_budget_joules is not None or options.time_budget_seconds is not None
+        self.guard = self.guard or Guard.at_start(self.simulator)
         while self.simulator.state.round < options.rounds and self.reason is None:
-            self._pending = self.simulator.start_round(meanwhile=self._record_pending)
+            if not self._start_round():
+                continue
             evaluated = self._is_evaluated(self.simulator.state.round)
             stopping = self.should_stop()
             saving = self.saver is not None and (stopping or self.saver.is_due())
-            if evaluated:
-                self._evaluate()
-            if evaluated or budgets or saving or stopping:
+            if evaluated or budgets or saving or stopping or self._is_kept():
                 self._record_pending(evaluated)
                 self.reason = self._reason_to_stop(evaluated)
+                if self.guard is not None and self._is_kept():
+                    self.guard.keep(self.simulator)
                 if saving and self.saver is not None:
                     self.saver.save(self)
                 if stopping and self.reason is None:
@@ -107,27 +120,99 @@ class TrainingLoop:
         self._record_pending()
         return self.reason or ROUNDS
 
-    def _record_pending(self, evaluated: bool = False) -> None:
-        """Record the pending round, if there is one; where possible, while the next one runs."""
-        if self._pending is not None:
-            outcome, self._pending = self._pending(), None
-            self._record(int(outcome.rows["round"][0]), outcome, evaluated)
+    def _start_round(self) -> bool:
+        """Start the next round and record the one before; False if that one was undone, and with it the next."""
+        try:
+            self._pending = self.simulator.start_round(meanwhile=self._record_before_next)
+        except _UndoneError as undone:
+            if undone.error is not None:
+                raise undone.error from undone.error.__cause__
+            return False
+        except CalledOffError as off:
+            if self.guard is None:
+                raise
+            if self._pending is not None and self._record_pending():
+                return False
+            self._go_back(off.state, off)
+            self._pending = off.outcome
+        return True
+
+    def _record_before_next(self) -> None:
+        """Record the pending round while the next one runs; raise ``_UndoneError`` if the next must not."""
+        try:
+            undone = self._record_pending()
+        except DivergedError as error:
+            raise _UndoneError(error) from error
+        if undone:
+            raise _UndoneError
+
+    def _record_pending(self, evaluated: bool = False) -> bool:
+        """Wait for the pending round, if there is one, and record it; return whether it blew up and was undone.
+
+        With ``evaluated`` the model after it is evaluated: the one to which the run returned, if it did.
+        """
+        if self._pending is None:
+            return False
+        error = self._evaluate() if evaluated else None
+        if error is not None and self.guard is None:
+            raise error
+        outcome = self._finished()
+        number = int(outcome.rows["round"][0])
+        if error is not None and not self._is_undone(number):
+            self._go_back(self.simulator.state, error)
+        undone = self._is_undone(number)
+        error = self._evaluate() if evaluated and undone else None
+        if error is not None:
+            raise error
+        self._record(number, outcome, evaluated)
+        return undone
+
+    def _finished(self) -> Outcome:
+        """Wait for the pending round; if it blew up, return to a good state."""
+        assert self._pending is not None
+        pending, self._pending = self._pending, None
+        try:
+            outcome = pending()
+        except CalledOffError as off:
+            self._go_back(off.state, off)
+            return off.outcome()
+        number = int(outcome.rows["round"][0])
+        if self.guard is not None and not self._is_undone(number) and self.guard.sees_blow_up(outcome):
+            told = f"the training loss of round {number} is {outcome.train_loss:.4g}, over {BLOW_UP:g} times the first"
+            self._go_back(
+                self.simulator.state, DivergedError(f"training diverged: {told}; a smaller learning rate may help")
+            )
+        return outcome
+
+    def _is_undone(self, number: int) -> bool:
+        return number in self.simulator.state.returns
+
+    def _go_back(self, state: ServerState, error: DivergedError) -> None:
+        """Return from ``state`` to a good one; raise the error where there is no guard or no further return."""
+        if self.guard is None:
+            raise error
+        self.guard.send_back(self.simulator, state, error)
+
+    def _is_kept(self) -> bool:
+        return self.guard is not None and self.guard.is_due(self.simulator.state.round)
 
     def _is_evaluated(self, number: int) -> bool:
         options = self.simulator.options
         due = number % options.evaluation_rounds == 0 or number == options.rounds
         return self.evaluator is not None and due
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> DivergedError | None:
+        """Evaluate the model; return an error if it is the last one and its loss is NaN."""
         assert self.evaluator is not None
         state = self.simulator.state
         tested = self.evaluator(state.weights, state.buffers)
         last = state.round == self.simulator.options.rounds  # before it, the next round names a client
         if math.isnan(tested[0]) and last and self.knows_test_loss:
-            raise DivergedError(
+            return DivergedError(
                 f"training diverged: the test loss after round {state.round} is NaN; a smaller learning rate may help"
             )
         self.last_test = tested
+        return None
 
     def _record(self, number: int, outcome: Outcome, evaluated: bool) -> None:
         joules, seconds = self.totals.add(outcome.rows)

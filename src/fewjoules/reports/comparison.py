@@ -104,7 +104,26 @@ def remarks(runs: Sequence[RunResults]) -> list[str]:
     unknown = [name for run, name in zip(runs, names, strict=True) if run.summary.joules is None]
     if unknown:
         found.append(f"No fleet was given for {', '.join(unknown)}, so joules are unknown.")
-    return [*found, *metered_sentences(runs)]
+    return [*found, *guard_sentences(runs), *metered_sentences(runs)]
+
+
+def guard_sentences(runs: Sequence[RunResults]) -> list[str]:
+    """Say where the guard returned to an earlier model, and what it left of the step size."""
+    found = []
+    for run, name in zip(runs, labels(runs), strict=True):
+        returns, rate = run.summary.returns, run.summary.learning_rate
+        if not returns:
+            continue
+        times = {1: "once", 2: "twice"}.get(len(returns), f"{len(returns)} times")
+        now = "" if rate is None else f"; the step size is now {rate:.4g}"
+        guard = "The guard" if len(runs) == 1 else f"The guard of {name}"
+        found.append(f"{guard} returned {times}, after {_rounds(returns)}{now}.")
+    return found
+
+
+def _rounds(numbers: Sequence[int]) -> str:
+    *others, last = [f"{number:,}" for number in numbers]
+    return f"rounds {', '.join(others)} and {last}" if others else f"round {last}"
 
 
 def metered_sentences(runs: Sequence[RunResults]) -> list[str]:

@@ -12,26 +12,35 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.saved import SavedTensor
-from fewjoules.engine.algorithm.server import OUTER_MOMENTS
-from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
+from fewjoules.engine.guard import Guard
 from fewjoules.engine.loop import REASONS, Totals, TrainingLoop
 from fewjoules.engine.models.layout import Layout
 from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
 from fewjoules.files import require_regular, whole_file
 from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.runs.saved_state import (
+    CLIENTS,
+    LAST_ROUND,
+    Tensors,
+    expected_in_guard,
+    expected_tensors,
+    guard_from,
+    guard_tensors,
+    guard_values,
+    state_from,
+    state_tensors,
+    under,
+)
 from fewjoules.runs.tensor_file import Checksums, checksum, write_tensors
 
-CHECKPOINT_VERSION = 4
+CHECKPOINT_VERSION = 5
 _KEY, _FIRST_KEY = "fewjoules", "fedjoule"  # header keys in the metadata: now, and before the package was renamed
 _MANY = 2**62
 _SEAL = "checksum"  # of the JSON under the key
-_CLIENTS, _OUTER = "clients.", "outer."  # prefixes of client states and of the outer optimiser's moments
 _FIXED = "fixed."  # prefix of what the model has beside its weights and buffers, for an export
 Identity = Mapping[str, Any]
-Tensors = dict[str, torch.Tensor]
 
 
 def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
@@ -45,6 +54,8 @@ def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
         "totals": asdict(loop.totals),
         "parts": {log.table.name: log.checksums for log in (loop.ledger, loop.metrics)},
         "model": _model_layout(loop.simulator),
+        "returns": list(loop.simulator.state.returns),
+        "guard": None if loop.guard is None else guard_values(loop.guard),
     }
 
     def metadata(checksums: Checksums) -> dict[str, str]:
@@ -52,7 +63,7 @@ def save_checkpoint(path: Path, loop: TrainingLoop, identity: Identity) -> None:
         return {_KEY: text, _SEAL: f"{zlib.crc32(text.encode()):010d}"}  # of one length whatever the checksum
 
     with whole_file(path) as stream:
-        write_tensors(stream, _tensors(loop.simulator), metadata)
+        write_tensors(stream, _tensors(loop.simulator, loop.guard), metadata)
 
 
 def load_checkpoint(path: Path, identity: Identity, simulator: Coordinator) -> dict[str, Any]:
@@ -70,22 +81,12 @@ def load_checkpoint(path: Path, identity: Identity, simulator: Coordinator) -> d
             "reason": header["reason"] if header["reason"] is None else REASONS[REASONS.index(header["reason"])],
             "parts": {name: dict(header["parts"][name]) for name in (LEDGER.name, METRICS.name)},
         }
-        number = require_integer("round", header["round"], low=0, high=2**31)
+        state = state_from(header, tensors, simulator)
+        rest["guard"] = None if header["guard"] is None else guard_from(header["guard"], tensors, simulator)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise _foreign_header(path, error) from error
-    device = simulator.state.weights.device
-    simulator.state = ServerState(
-        round=number,
-        weights=tensors["weights"].to(device),
-        buffers=tensors["buffers"].to(device),
-        accepted=tensors["accepted"].numpy(),
-        synced=tensors["synced"].numpy(),
-        broadcast=tensors["broadcast"].to(device),
-        residual=tensors["residual"].to(device),
-        changed=tensors["changed"].to(device),
-        outer={name: tensor.to(device) for name, tensor in _under(_OUTER, tensors).items()},
-    )
-    simulator.backend.restore(_under(_CLIENTS, tensors))
+    simulator.state = state
+    simulator.backend.restore(under(CLIENTS, tensors))
     return rest
 
 
@@ -128,11 +129,11 @@ def _exported(path: Path, header: Mapping[str, Any], tensors: Tensors) -> Tensor
     if not isinstance(header["identity"], dict):
         raise TypeError("identity is no table")
     str(header["identity"].get("architecture")).encode()  # an error of which is a ValueError
-    require_integer("round", header["round"], low=0, high=2**31)
+    require_integer("round", header["round"], low=0, high=LAST_ROUND)
     wanted = [name for name in tensors if name in ("weights", "buffers") or name.startswith(_FIXED)]
     for name in wanted:
         _require_checksum(path, name, tensors, header["checksums"])
-    told, state = header["model"], _under(_FIXED, tensors)
+    told, state = header["model"], under(_FIXED, tensors)
     for kind in ("weights", "buffers"):
         shapes = {name: torch.empty(shape, device="meta") for name, shape in told[kind].items()}
         state |= Layout(shapes).views(tensors[kind])
@@ -168,32 +169,18 @@ def _totals(told: Mapping[str, Any]) -> Totals:
     return totals
 
 
-def _tensors(simulator: Coordinator) -> dict[str, SavedTensor]:
-    state = simulator.state
+def _tensors(simulator: Coordinator, guard: Guard | None) -> dict[str, SavedTensor]:
     needed = simulator.accounts.charges_downlink or simulator.backend.sends_changes
-    server = {
-        "weights": state.weights,
-        "buffers": state.buffers,
-        "accepted": torch.from_numpy(state.accepted),
-        "synced": torch.from_numpy(state.synced),
-        "broadcast": state.broadcast if needed else state.broadcast[:0],
-        "residual": state.residual,
-        "changed": state.changed,
-        **{_OUTER + name: tensor for name, tensor in state.outer.items()},
-    }
-    server |= {_FIXED + name: tensor for name, tensor in simulator.parts.fixed.items()}
-    clients = {_CLIENTS + name: tensor for name, tensor in simulator.backend.save().items()}
-    return {name: SavedTensor.of(tensor) for name, tensor in server.items()} | clients
-
-
-def _under(prefix: str, tensors: Tensors) -> Tensors:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    fixed = {_FIXED + name: SavedTensor.of(tensor) for name, tensor in simulator.parts.fixed.items()}
+    own = state_tensors(simulator.state, simulator.backend.save(), broadcast=needed)
+    return own | fixed | ({} if guard is None else guard_tensors(guard))
 
 
 def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], simulator: Coordinator) -> None:
     """Refuse a checkpoint in which a tensor is missing, has the wrong type or shape, or is damaged."""
     checksums = header.get("checksums")
-    for name, (kind, shapes) in _expected(tensors, simulator).items():
+    expected = expected_tensors(tensors, simulator) | expected_in_guard(tensors, simulator)
+    for name, (kind, shapes) in expected.items():
         found = tensors.get(name)
         if found is None or not isinstance(checksums, dict):
             raise InvalidInputError(f"{path}: the checkpoint lacks {name} or its checksum")
@@ -205,37 +192,14 @@ def _require_tensors(path: Path, tensors: Tensors, header: Mapping[str, Any], si
     told = checksums if isinstance(checksums, dict) else {}
     for name in {**tensors, **told}:
         _require_checksum(path, name, tensors, told)
-    _require_clients(path, tensors[_CLIENTS + "numbers"], simulator.options.clients)
+    for name in (name for name in expected if name.endswith(CLIENTS + "numbers")):
+        _require_clients(path, tensors[name], simulator.options.clients)
 
 
 def _require_checksum(path: Path, name: str, tensors: Tensors, checksums: Checksums) -> None:
     found = tensors.get(name)
     if found is None or checksum(found) != checksums.get(name):
         raise InvalidInputError(f"{path}: the checksum of {name} does not fit its bytes; the file is damaged")
-
-
-def _expected(tensors: Tensors, simulator: Coordinator) -> dict[str, tuple[torch.dtype, list[tuple[int, ...]]]]:
-    """Return the type and the allowed shapes of every tensor that the run must have."""
-    state, options = simulator.state, simulator.options
-    size, everyone = state.weights.numel(), (options.clients,)
-    numbers = tensors.get(_CLIENTS + "numbers")
-    present = 0 if numbers is None else numbers.numel()
-    expected: dict[str, tuple[torch.dtype, list[tuple[int, ...]]]] = {
-        "weights": (torch.float32, [(size,)]),
-        "buffers": (torch.float32, [tuple(state.buffers.shape)]),
-        "accepted": (torch.int64, [everyone]),
-        "synced": (torch.int64, [everyone]),
-        "broadcast": (torch.float32, [(0,), (size,)]),
-        "residual": (torch.float32, [tuple(state.residual.shape)]),
-        "changed": (torch.int32, [tuple(state.changed.shape)]),
-        _CLIENTS + "numbers": (torch.int64, [(present,)]),
-        _CLIENTS + "steps": (torch.int64, [(present,)]),
-    }
-    vectors = kept_vectors(options) if present else ()
-    expected |= {_CLIENTS + name: (torch.float32, [(present, size)]) for name in vectors}
-    moments = OUTER_MOMENTS[options.outer]
-    begun = any(name.startswith(_OUTER) for name in tensors)
-    return expected | {_OUTER + name: (torch.float32, [(size,)]) for name in (moments if begun else ())}
 
 
 def _require_clients(path: Path, numbers: torch.Tensor, clients: int) -> None:

@@ -200,6 +200,8 @@ def _summary(task: ScenarioTask, plan: Plan, training: Training) -> dict[str, An
         "target_accuracy": target,
         "target_reached": None if target is None else at is not None,
         "rounds": simulator.state.round,
+        "returns": list(simulator.state.returns),
+        "learning_rate": options.learning_rate * 0.5 ** len(simulator.state.returns),
         "rounds_to_target": None if at is None else int(metrics["round"][at]),
         "joules": _known(totals.joules),
         "joules_to_target": _at(metrics, "total_joules", at),

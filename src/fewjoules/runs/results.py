@@ -39,6 +39,8 @@ class RunSummary:
     target_reached: bool | None
     rounds: int
     rounds_to_target: int | None
+    returns: tuple[int, ...]  # rounds after which the guard returned to an earlier model
+    learning_rate: float | None  # after the last return; None in files of old
     joules: float | None
     joules_to_target: float | None
     joules_by_kind: Mapping[str, Mapping[str, float]]  # and by mark; empty in files of old
@@ -167,6 +169,8 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         target_reached=reached,
         rounds=whole("rounds"),
         rounds_to_target=None if value("rounds_to_target") is None else whole("rounds_to_target", low=1),
+        returns=_returns(data.get("returns", [])),
+        learning_rate=None if data.get("learning_rate") is None else optional("learning_rate"),
         joules=optional("joules"),
         joules_to_target=optional("joules_to_target"),
         joules_by_kind=require_joules("joules_by_kind", data.get("joules_by_kind", {})),
@@ -178,6 +182,12 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         facts=_facts(data, sparsity.size),
         checksums=_checksums(data.get("checksums", {})),
     )
+
+
+def _returns(told: Any) -> tuple[int, ...]:
+    if not isinstance(told, list):
+        raise InvalidInputError(f"returns must be a list of rounds, got {shown(told)}")
+    return tuple(require_integer("returns", number, low=1, high=_MANY) for number in told)
 
 
 def _checksums(told: Any) -> dict[str, int]:

@@ -18,6 +18,7 @@ _KINDS = {
     "data_dir": str | None,
     "device": str,
     "meter": bool,
+    "no_guard": bool,
     "schemes": list,
     "checksums": dict,
 }

@@ -48,7 +48,8 @@ class Run:
     """A finished training: the trained model, one metrics row per round, one ledger row per round and participant.
 
     ``metrics`` and ``ledger`` are NumPy structured arrays; docs/ledger.md lists their columns. Unknown numbers are NaN.
-    ``metered`` is what the meters of this machine read, if they were asked; it is no part of the ledger.
+    ``metered`` is what the meters of this machine read, if they were asked; it is no part of the ledger. ``returns``
+    holds the rounds after which the guard returned to an earlier model.
     """
 
     model: nn.Module
@@ -57,6 +58,7 @@ class Run:
     stop_reason: str
     execution: str
     metered: Metered | None = None
+    returns: tuple[int, ...] = ()
 
     @property
     def energy_joules(self) -> float:
@@ -94,7 +96,8 @@ def train(
     Without one ``learning_rate`` is needed, ``batch_size`` is 32 (None: all samples) and ``batch_growth`` 1.
     ``loss(outputs, targets)`` may return one number or one per sample; the default is cross-entropy. The caller's model
     is not changed. Error feedback is on unless a preset turns it off. Other options are those of ``TrainingOptions``,
-    such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all. Ctrl-C ends the
+    such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all. Where the loss
+    blows up, the run returns to an earlier model with half the step size, unless ``guard=False``. Ctrl-C ends the
     training after its round, and what was trained is returned with the stop reason "interrupted". ``meter`` also reads
     every meter of this machine, and refuses where there is none; docs/measuring.md.
     """
@@ -142,6 +145,7 @@ def train(
         stop_reason=training.reason,
         execution=training.simulator.execution.name,
         metered=metered,
+        returns=training.simulator.state.returns,
     )
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.errors import DivergedError, FewJoulesError
+from fewjoules.errors import DivergedError, FewJoulesError, InvalidInputError
 from fewjoules.integrations.flower.backend import RoundRules
 from fewjoules.integrations.flower.client import client_app
 from fewjoules.integrations.flower.mod import fewjoules_mod
@@ -222,6 +222,12 @@ def test_a_server_may_evaluate_without_telling_a_loss(tmp_path):
         strategy = FewJoulesStrategy(options, clock=JumpingClock().clock())
         strategy.start(LocalGrid(nodes_of(own_clients(), tmp_path)), network(), evaluate_fn=lambda *_, told=told: told)
         assert strategy.loop.simulator.state.round == 2
+
+
+def test_remote_devices_cannot_be_sent_back_so_a_guard_is_refused(tmp_path):
+    strategy = FewJoulesStrategy(TrainingOptions.of(**OPTIONS, guard=True), clock=JumpingClock().clock())
+    with pytest.raises(InvalidInputError, match=r"guard must be false or left out where devices are remote, got true"):
+        strategy.start(LocalGrid(nodes_of(own_clients(), tmp_path)), network())
 
 
 def test_a_test_loss_that_is_nan_ends_the_run(tmp_path):

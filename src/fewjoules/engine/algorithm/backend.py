@@ -15,10 +15,12 @@ class Backend(Protocol):
 
     A backend may compute a client's round in its own way, but uploads and client states must equal those of
     ``client_round``; tests/engine/test_contract.py checks every backend. The server's state is never changed.
-    ``sends_changes`` tells whether clients are sent the last change of the weights, which a checkpoint must then hold.
+    ``sends_changes`` tells whether clients are sent the last change of the weights, which a checkpoint must then hold;
+    ``keeps_clients`` whether the backend has the clients' states, so that they can go back to earlier ones.
     """
 
     sends_changes: bool
+    keeps_clients: bool
 
     def prepare(self, plan: RoundPlan) -> None:
         """Prepare a later round while the current one runs. ``plan.accepted`` is not known yet."""

@@ -47,7 +47,8 @@ class TrainingOptions:
     ``sparsity`` has one entry per client; a ``batch_size`` of None means all local data at every step; ``failures``
     maps a round (from 1) to the clients whose upload is lost in it. ``inner``, ``momentum`` and ``momentum_state`` may
     be left out: a momentum above 0 then selects inner momentum, reset to zero at the start of every round. Without
-    ``downlink``, receiving is charged where the fleet states what it costs (``Accounts.charges_downlink``).
+    ``downlink``, receiving is charged where the fleet states what it costs (``Accounts.charges_downlink``). Without
+    ``guard``, a run is guarded against divergence where its clients can go back, which remote devices cannot.
     """
 
     local_steps: int = option(Whole(1, MAX_LOCAL_STEPS))
@@ -92,6 +93,7 @@ class TrainingOptions:
     energy_budget_joules: float | None = option(Number(0.0, above=True), optional=True)
     time_budget_seconds: float | None = option(Number(0.0, above=True), optional=True)
     evaluate_every: int | None = option(Whole(1, MAX_ROUNDS), optional=True)
+    guard: bool | None = option(Flag(), optional=True)
     precision: str = option(Choice(PRECISIONS), "float32")
 
     @classmethod

@@ -66,7 +66,8 @@ class RoundPlan:
     """Plan of round ``number`` (from 1): its participants and, with one entry each, their instructions.
 
     ``shares`` holds p_m, ``kept`` holds k and ``accepted`` the last accepted rounds; ``batch_sizes`` is
-    (steps, participants) and ``rates`` is (steps,).
+    (steps, participants) and ``rates`` is (steps,). ``step_scale`` is what the guard left of the step size; ``rates``
+    are scaled by it already.
     """
 
     number: int
@@ -77,6 +78,7 @@ class RoundPlan:
     batch_sizes: IntArray
     rates: FloatArray
     accepted: IntArray
+    step_scale: float = 1.0
 
     @property
     def first_step(self) -> int:
@@ -134,6 +136,12 @@ class Uploads:
     correct: FloatArray
     told: Flags | None = None
 
+    @classmethod
+    def nothing(cls, shape: tuple[int, ...]) -> "Uploads":
+        """Return no uploads and unknown losses for a round of ``shape``, (steps, participants)."""
+        none, unknown = np.zeros(shape[1], dtype=np.int64), np.full(shape, np.nan)
+        return cls(none, none, np.zeros(shape[1], dtype=bool), unknown, unknown)
+
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -164,10 +172,19 @@ class RoundResult:
     received: Received | None = None
 
 
-def plan_round(options: TrainingOptions, kept: IntArray, sizes: IntArray, accepted: IntArray, number: int) -> RoundPlan:
+def plan_round(
+    options: TrainingOptions,
+    kept: IntArray,
+    sizes: IntArray,
+    accepted: IntArray,
+    number: int,
+    *,
+    step_scale: float = 1.0,
+) -> RoundPlan:
     """Choose the participants of round ``number`` and write their instructions.
 
     ``kept`` holds k of each client, ``sizes`` its number of samples, ``accepted`` its last accepted round: (clients,).
+    Every step size of the schedule is multiplied by ``step_scale``.
     """
     clients = _participants(options, number)
     importance = sizes.astype(np.float64) if options.weighting == "samples" else np.ones(options.clients)
@@ -181,8 +198,9 @@ def plan_round(options: TrainingOptions, kept: IntArray, sizes: IntArray, accept
         batch_sizes=batch_sizes(
             first_step, options.local_steps, options.batch_size, options.batch_growth, sizes[clients]
         ),
-        rates=learning_rates(options, number),
+        rates=step_scale * learning_rates(options, number),
         accepted=accepted[clients],
+        step_scale=step_scale,
     )
 
 

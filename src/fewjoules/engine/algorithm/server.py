@@ -49,8 +49,9 @@ def mean_buffers(stacked: torch.Tensor, before: torch.Tensor, delivered: Flags, 
 def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> ServerState:
     """Return the state after line 21; ``state`` itself is not changed."""
     step, outer = OUTER[plan.options.outer](result.mean_update, state.outer, plan.options)
-    if plan.options.outer_rate != 1.0:
-        step = plan.options.outer_rate * step
+    rate = plan.options.outer_rate * (plan.step_scale if plan.options.outer == "adam" else 1.0)
+    if rate != 1.0:  # smaller local steps make the others smaller, but not that of Adam, which divides by their size
+        step = rate * step
     broadcast = broadcast_of(step, state.residual, plan.options, plan.number)
     weights = state.weights - broadcast.sent
     accepted, synced = state.accepted.copy(), state.synced.copy()
@@ -67,6 +68,29 @@ def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> Ser
         residual=broadcast.residual,
         changed=_last_changes(state, weights, plan.number),
         outer=outer,
+    )
+
+
+def called_off(state: ServerState, plan: RoundPlan) -> ServerState:
+    """Return the state after a round that changed nothing: its participants have received the model of ``state``."""
+    synced = state.synced.copy()
+    synced[plan.participants] = plan.number
+    return replace(state, round=plan.number, synced=synced, broadcast=state.broadcast[:0])
+
+
+def returned(state: ServerState, good: ServerState) -> ServerState:
+    """Return the state in which training goes on after the guard went back from ``state`` to an earlier ``good`` one.
+
+    The round's number, and the record of which model each client has, stay: devices must be sent what changed back.
+    ``accepted`` goes back with the residuals of the clients, which are those of the uploads accepted by then.
+    """
+    return replace(
+        good,
+        round=state.round,
+        synced=state.synced,
+        broadcast=state.broadcast[:0],
+        changed=_last_changes(state, good.weights, state.round),
+        returns=(*state.returns, state.round),
     )
 
 

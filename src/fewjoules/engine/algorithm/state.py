@@ -21,7 +21,8 @@ class ServerState:
     ``residual`` is what the server has not sent yet, empty if it sends everything. ``changed`` (parameters,) is the
     last round in which each weight changed, int32, empty if nobody needs to know. ``accepted`` (clients,) is the last
     round whose upload the server accepted from each client. ``synced`` (clients,) is the last round in which each
-    client took part: it has the global model from before that round.
+    client took part: it has the global model from before that round. ``returns`` holds the rounds after which the
+    guard went back to an earlier model; each halved the step size.
     """
 
     round: int
@@ -33,6 +34,7 @@ class ServerState:
     residual: torch.Tensor
     changed: torch.Tensor
     outer: dict[str, torch.Tensor] = field(default_factory=dict)
+    returns: tuple[int, ...] = ()
 
     @classmethod
     def initial(

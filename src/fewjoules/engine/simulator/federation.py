@@ -1,7 +1,7 @@
 """The data of a federation on one machine: all samples, which client has which, and the batches drawn from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -65,7 +65,9 @@ class BatchSource:
     def batches(self, plan: RoundPlan) -> Batches:
         """Return the batches of a round, drawn ahead or now."""
         ahead, self._ahead = self._ahead, None
-        return ahead[1] if ahead is not None and ahead[0] == plan.number else self._draw(plan)
+        if ahead is None or ahead[0] != plan.number:
+            return self._draw(plan)
+        return replace(ahead[1], rates=plan.rates)  # which the guard may have halved meanwhile
 
     def _draw(self, plan: RoundPlan) -> Batches:
         clients = plan.participants

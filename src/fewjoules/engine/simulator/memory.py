@@ -13,6 +13,7 @@ from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import kept_entries, participants_per_round
 from fewjoules.engine.algorithm.rule import InnerRule
+from fewjoules.engine.guard import SNAPSHOT_ROUNDS
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.ledger.schema import LEDGER, METRICS
 
@@ -38,7 +39,7 @@ class Need:
 def needs_of(simulator: Simulator, *, rows_in_memory: bool) -> list[Need]:
     """Return what the training will need, the largest first; ``rows_in_memory``: its tables stay in memory."""
     on_gpu = simulator.federation.samples.inputs.is_cuda
-    found = [*_states(simulator, on_gpu), _round(simulator, on_gpu), _batches(simulator)]
+    found = [*_states(simulator, on_gpu), *_snapshots(simulator), _round(simulator, on_gpu), _batches(simulator)]
     found += [_rows(simulator.options)] if rows_in_memory else []
     return sorted(found, key=lambda need: -need.bytes)
 
@@ -65,6 +66,15 @@ def _states(simulator: Simulator, on_gpu: bool) -> list[Need]:
         helps = ("fewer clients", "a smaller model", "error_feedback = false")
         found.append(Need(f"the residuals of {clients:,} clients", _FLOAT * size * vectors, helps, on_gpu))
     return found
+
+
+def _snapshots(simulator: Simulator) -> list[Need]:
+    """What the guard keeps on the host, once the run is long enough for it: all that clients keep, twice."""
+    options = simulator.options
+    clients, vectors = expected_clients(options), len(kept_vectors(options))
+    kept = 0 if options.guard is False else min(2, options.rounds // SNAPSHOT_ROUNDS)
+    needed = kept * _FLOAT * simulator.parameters.size * vectors * clients
+    return [Need(f"what the guard keeps of {clients:,} clients", needed, ("guard = false",), False)] if needed else []
 
 
 def _round(simulator: Simulator, on_gpu: bool) -> Need:

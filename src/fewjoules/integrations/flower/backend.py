@@ -63,6 +63,7 @@ class FlowerBackend:
     """Runs rounds on the nodes of a grid; what clients keep stays on their nodes."""
 
     sends_changes = True
+    keeps_clients = False
 
     def __init__(
         self,

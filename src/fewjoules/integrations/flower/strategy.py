@@ -190,6 +190,10 @@ class FewJoulesStrategy(Strategy):
             fleet = self.plan.fleet_at_points(scenario.fleet)
             _log_plan(self.plan, deployment.names)
         assert options is not None
+        if options.guard:
+            raise InvalidInputError(
+                "guard must be false or left out where devices are remote, got true: what they keep cannot be sent back"
+            )
         return options if num_rounds is None else replace(options, rounds=num_rounds), fleet
 
     def _train(

@@ -42,6 +42,7 @@ class CpuBackend:
     """Trains ``chunk`` clients at a time as one stack; a chunk of one works without vmap, for any module."""
 
     sends_changes = False
+    keeps_clients = True
 
     def __init__(
         self,

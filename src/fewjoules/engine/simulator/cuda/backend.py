@@ -49,6 +49,7 @@ class CudaBackend:
     """Trains a chunk of clients at a time; a module that vmap cannot run has chunks of one."""
 
     sends_changes = False
+    keeps_clients = True
 
     def __init__(
         self,
