@@ -46,6 +46,7 @@ class RunSummary:
     seconds_to_target: float | None
     realised_over_planned_radio: float | None
     test_accuracy: float | None
+    seed: int | None  # None in files that do not tell it
     metered: Metered | None
     facts: Mapping[str, str]  # circumstances of the run by name, for display
     checksums: Mapping[str, int]  # of the other files by name; none in files of old
@@ -174,10 +175,15 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         seconds_to_target=optional("seconds_to_target"),
         realised_over_planned_radio=optional("realised_over_planned_radio"),
         test_accuracy=optional("test_accuracy", high=1.0),
+        seed=_seed(data.get("seed")),
         metered=None if data.get("metered") is None else Metered.from_dict(data["metered"]),
         facts=_facts(data, sparsity.size),
         checksums=_checksums(data.get("checksums", {})),
     )
+
+
+def _seed(told: Any) -> int | None:
+    return None if told is None else require_integer("seed", told, low=0, high=2**63 - 1)
 
 
 def _checksums(told: Any) -> dict[str, int]:

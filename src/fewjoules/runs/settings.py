@@ -19,6 +19,8 @@ _KINDS = {
     "device": str,
     "meter": bool,
     "schemes": list,
+    "seeds": int,
+    "rates": dict,
     "checksums": dict,
 }
 
