@@ -12,6 +12,7 @@ from fewjoules.reports.numbers import number
 from fewjoules.runs.results import RunResults, plain_text
 
 UNKNOWN = "-"
+ONE_SEED = "This is the result of one seed; another may rank them differently."
 _NBSP = "\u00a0"
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -55,19 +56,20 @@ def comparison_rows(runs: Sequence[RunResults]) -> list[Row]:
 
 
 def labels(runs: Sequence[RunResults]) -> list[str]:
-    """Return a different name for each run: its scheme, numbered where several runs share it."""
-    totals = Counter(run.summary.scheme for run in runs)
+    """Return a name for each run: its scheme, numbered where runs share it that do not differ in their seeds."""
+    totals = Counter((run.summary.scheme, run.summary.seed) for run in runs)
+    shared = {scheme for (scheme, _), total in totals.items() if total > 1}
     seen: Counter[str] = Counter()
     names = []
     for run in runs:
         scheme = run.summary.scheme
         seen[scheme] += 1
-        names.append(f"{scheme} #{seen[scheme]}" if totals[scheme] > 1 else scheme)
+        names.append(f"{scheme} #{seen[scheme]}" if scheme in shared else scheme)
     return names
 
 
 def headline(runs: Sequence[RunResults]) -> str:
-    """Summarise the runs in one sentence."""
+    """Summarise the runs in a sentence, and say that several are the result of one seed."""
     names = labels(runs)
     if len(runs) == 1:
         return _alone(names[0], runs[0])
@@ -84,8 +86,7 @@ def headline(runs: Sequence[RunResults]) -> str:
     factor = _factor(last, first)
     if last is first or factor is None:
         return f"{sentence}."
-    more = "as much" if factor < 1.005 else f"{factor:,.3g} times as much"
-    return f"{sentence}; {name[id(last)]} took {more}."
+    return f"{sentence}; {name[id(last)]} took {times_as_much(factor)}. {ONE_SEED}"
 
 
 def remarks(runs: Sequence[RunResults]) -> list[str]:
@@ -141,6 +142,11 @@ def percent(share: float) -> str:
 def ratio(value: float) -> str:
     """Format a ratio with three digits."""
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def times_as_much(factor: float) -> str:
+    """Say that something took so many times as much."""
+    return "as much" if factor < 1.005 else f"{factor:,.3g} times as much"
 
 
 def byte_count(count: float) -> str:

@@ -13,6 +13,7 @@ from fewjoules.reports import curves, figure_words
 from fewjoules.reports.booked import booked_by_kind, booked_by_mark
 from fewjoules.reports.comparison import common_target, percent
 from fewjoules.reports.curves import Curve, Look
+from fewjoules.reports.seeds import grouped
 from fewjoules.runs.results import RunResults
 
 FEW_POINTS = 40  # up to this many, each point is marked
@@ -127,13 +128,14 @@ def _bars(bars: curves.DeviceBars, *, titled: bool) -> Json:
 
 def _booked(runs: Sequence[RunResults]) -> list[Section]:
     """Return the joules of each run by kind and by mark, as tables."""
+    groups = grouped(runs)
     marks = (
         "Joules of the whole run by where their costs come from: a meter on the device (measured), a model of it "
         "(fitted), published figures of such devices (profile), or none of these (assumed)."
     )
     found = [
-        ("Energy by kind", "Joules of the whole run, all devices.", booked_by_kind(runs)),
-        ("Where the joules come from", marks, booked_by_mark(runs)),
+        ("Energy by kind", "Joules of the whole run, all devices.", booked_by_kind(groups)),
+        ("Where the joules come from", marks, booked_by_mark(groups)),
     ]
     return [Section(title, caption, numbers=numbers) for title, caption, numbers in found if numbers is not None]
 
