@@ -778,3 +778,67 @@ def test_seeds_beyond_the_largest_one_are_refused(tmp_path):
     refusal = run("compare", write(tmp_path, text), "--seeds", "3", "--out", tmp_path / "out")
     assert_refused(refusal, "training.seed", str(2**63 - 3), str(2**63 - 2))
     assert not (tmp_path / "out").exists()
+
+
+# --- Presets beside schemes
+
+
+def test_a_preset_is_trained_and_booked_beside_schemes(tmp_path):
+    options = ["--schemes", "dgc,dense", "--rate", "dgc=0.05", "--json", "--out", tmp_path / "out"]
+    done = run("compare", write(tmp_path, trained_with("target_accuracy = 0.1")), *options)
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert {one["scheme"] for one in document["runs"]} == {"dgc", "dense"}
+    assert document["rates"] == {"dgc": 0.05}
+    folder = tmp_path / "out" / "dgc"
+    summary = summary_of(folder)
+    assert (summary["scheme"], summary["local_steps"], summary["sparsity"]) == ("dgc", 1, [1000.0] * 4)
+    booked = [math.fsum(ledger_of(folder)[f"{kind}_joules"]) for kind in ("uplink", "downlink", "compute")]
+    assert summary["joules"] == pytest.approx(math.fsum(booked), rel=1e-12)
+    assert set(metrics_of(folder)["learning_rate"]) == {0.05}
+    assert not (folder / "plan.json").exists()
+    page = Reader((tmp_path / "out" / "page.html").read_text(encoding="utf-8")).text
+    assert "dgc" in page
+
+
+def test_a_comparison_with_a_preset_resumes_with_its_step_size(tmp_path):
+    options = ["--schemes", "qsgd,stc", "--rate", "stc=0.05", "--seeds", "2", "--out", tmp_path / "out"]
+    assert run("compare", write(tmp_path, SCENARIO), *options).exit_code == 0
+    before = contents(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "stc" / "seed-1")
+    done = run("compare", "--resume", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    after = contents(tmp_path / "out")
+    changed = {name for name in before if before[name] != after.get(name)}
+    assert changed <= {"stc/seed-1/run.json", "comparison.json", "page.html"}
+
+
+def test_a_finished_preset_of_other_constants_is_not_mixed_in(tmp_path, monkeypatch):
+    from fewjoules.engine.algorithm import presets
+
+    assert run("compare", write(tmp_path, SCENARIO), "--schemes", "dgc,dense", "--out", tmp_path / "out").exit_code == 0
+    other = dataclasses.replace(presets.PRESETS["dgc"], options=presets.preset_options("dgc") | {"sparsity": 500.0})
+    monkeypatch.setattr(presets, "PRESETS", {**presets.PRESETS, "dgc": other})
+    assert_refused(run("compare", "--resume", tmp_path / "out"), "dgc", "sparsity 500", "new folder")
+
+
+@pytest.mark.parametrize(
+    ("rate", "says"),
+    [
+        ("dgc", ("--rate", "NAME=VALUE", "dgc")),
+        ("stc=0.1", ("--rate", "dense", "stc")),
+        ("dense=fast", ("--rate dense", "number", "fast")),
+        ("dense=0", ("--rate dense", "0")),
+        ("dense=nan", ("--rate dense", "nan")),
+        ("dense=-1", ("--rate dense", "-1")),
+    ],
+)
+def test_a_step_size_that_cannot_be_is_refused(rate, says, tmp_path):
+    options = ["--schemes", "dense,dgc", "--rate", rate, "--out", tmp_path / "out"]
+    assert_refused(run("compare", write(tmp_path, SCENARIO), *options), *says)
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_step_sizes_of_one_scheme_are_refused(tmp_path):
+    options = ["--schemes", "dense", "--rate", "dense=1", "--rate", "dense=2", "--out", tmp_path / "out"]
+    assert_refused(run("compare", write(tmp_path, SCENARIO), *options), "--rate", "once", "dense")
