@@ -68,6 +68,14 @@ def labels(runs: Sequence[RunResults]) -> list[str]:
     return names
 
 
+def by_label(runs: Sequence[RunResults]) -> dict[str, list[RunResults]]:
+    """Gather the runs that share a name: those of one scheme with several seeds."""
+    found: dict[str, list[RunResults]] = {}
+    for run, label in zip(runs, labels(runs), strict=True):
+        found.setdefault(label, []).append(run)
+    return found
+
+
 def headline(runs: Sequence[RunResults]) -> str:
     """Summarise the runs in a sentence, and say that several are the result of one seed."""
     names = labels(runs)

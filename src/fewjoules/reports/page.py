@@ -8,14 +8,15 @@ from pathlib import Path
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
-from fewjoules.reports.comparison import column_titles, comparison_rows, ranked, remarks
+from fewjoules.reports.comparison import by_label, column_titles, comparison_rows, remarks
 from fewjoules.reports.curves import Look, looks
 from fewjoules.reports.page_figures import Section, sections
 from fewjoules.reports.seed_comparison import overall_headline, seed_remarks, seed_rows, seed_titles
-from fewjoules.reports.seeds import SchemeRuns, grouped, several_seeds
+from fewjoules.reports.seeds import SchemeRuns, by_rank, grouped, several_seeds
 from fewjoules.runs.results import RunResults, plain_text
 
 MAX_SCENARIO_CHARACTERS = 65_536
+MAX_VALUES = 10  # of a fact that differs between seeds
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
@@ -26,7 +27,7 @@ def write_page(runs: Sequence[RunResults], target: Path, title: str, diverged: M
     """
     if not runs:
         raise InvalidInputError("a page must show at least 1 run, got 0")
-    text = page(ranked(runs), title, diverged)
+    text = page(by_rank(runs, diverged), title, diverged)
     with whole_file(target) as stream:
         stream.write(text.encode("utf-8", "replace"))
 
@@ -137,12 +138,13 @@ def _numbers(section: Section) -> str:
 
 
 def _facts(runs: Sequence[RunResults]) -> str:
-    """Return a table of how the runs were made; facts that differ are listed for each run."""
-    names = [look.label for look in looks(runs)]
-    told = [_all_facts(run) for run in runs]
+    """Return a table of how the runs were made; facts that differ are listed for each scheme."""
+    schemes = by_label(runs)
+    names = list(schemes)
+    told = [[_all_facts(run) for run in own] for own in schemes.values()]
     rows = []
-    for fact in dict.fromkeys(key for facts in told for key in facts):
-        values = [facts.get(fact, "-") for facts in told]
+    for fact in dict.fromkeys(key for own in told for facts in own for key in facts):
+        values = [_over_seeds([facts.get(fact, "-") for facts in own]) for own in told]
         if len(set(values)) == 1:
             text = html.escape(values[0])
         else:
@@ -150,6 +152,12 @@ def _facts(runs: Sequence[RunResults]) -> str:
         rows.append(f"<tr><th>{html.escape(fact)}</th><td>{text}</td></tr>")
     body = "\n".join(rows)
     return f'<section><h2>How this was made</h2><table class="facts"><tbody>\n{body}\n</tbody></table></section>'
+
+
+def _over_seeds(values: Sequence[str]) -> str:
+    """Return a fact of the runs of one scheme: one value, or the different ones of its seeds."""
+    different = list(dict.fromkeys(values))
+    return ", ".join([*different[:MAX_VALUES], *(["…"] if len(different) > MAX_VALUES else [])])
 
 
 def _all_facts(run: RunResults) -> dict[str, str]:

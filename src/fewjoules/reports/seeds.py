@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewjoules.reports.comparison import common_target, labels
+from fewjoules.reports.comparison import by_label, common_target
 from fewjoules.reports.ties import FEWEST_SEEDS, p_values, tied_with_best
 from fewjoules.runs.results import RunResults
 
@@ -78,14 +78,16 @@ class Verdict:
 
 def grouped(runs: Sequence[RunResults], diverged: Mapping[str, int] | None = None) -> list[SchemeRuns]:
     """Gather the runs of each scheme and rank the schemes: by mean joules, those of which a seed failed at the end."""
-    found: dict[str, list[RunResults]] = {}
-    for run, label in zip(runs, labels(runs), strict=True):
-        found.setdefault(label, []).append(run)
     gathered = [
         SchemeRuns(name, tuple(sorted(own, key=lambda run: run.summary.seed or 0)), (diverged or {}).get(name, 0))
-        for name, own in found.items()
+        for name, own in by_label(runs).items()
     ]
     return sorted(gathered, key=_rank)
+
+
+def by_rank(runs: Sequence[RunResults], diverged: Mapping[str, int] | None = None) -> list[RunResults]:
+    """Return the runs in the order of their schemes' ranks, those of one scheme by seed."""
+    return [run for group in grouped(runs, diverged) for run in group.runs]
 
 
 def several_seeds(groups: Sequence[SchemeRuns]) -> bool:
