@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from fewjoules.cli import app
+from fewjoules.cli import app, progress
 from fewjoules.datasets.load import load
 from fewjoules.engine.models import networks as models
 from fewjoules.ledger.parquet import read_table
@@ -764,6 +764,18 @@ def test_a_seed_that_diverges_is_told_and_the_others_are_kept(tmp_path):
     document = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))
     assert document["diverged"]["dense"] == 2
     assert [one["scheme"] for one in document["schemes"]] == ["fedavg"]
+
+
+def test_progress_says_which_scheme_and_which_seed_of_how_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    options = ["--schemes", "dense,fedavg", "--seeds", "2", "--out", tmp_path / "out"]
+    done = run("compare", write(tmp_path, SCENARIO), *options)
+    assert [line.partition(": round ")[0] for line in done.stderr.splitlines() if ": round 1/" in line] == [
+        "dense 1 of 2, seed 1 of 2",
+        "fedavg 2 of 2, seed 1 of 2",
+        "dense 1 of 2, seed 2 of 2",
+        "fedavg 2 of 2, seed 2 of 2",
+    ]
 
 
 @pytest.mark.parametrize("count", ["0", "101", "-1"])

@@ -77,7 +77,7 @@ def by_label(runs: Sequence[RunResults]) -> dict[str, list[RunResults]]:
 
 
 def headline(runs: Sequence[RunResults]) -> str:
-    """Summarise the runs in a sentence, and say that several are the result of one seed."""
+    """Summarise the runs in one sentence."""
     names = labels(runs)
     if len(runs) == 1:
         return _alone(names[0], runs[0])
@@ -94,7 +94,7 @@ def headline(runs: Sequence[RunResults]) -> str:
     factor = _factor(last, first)
     if last is first or factor is None:
         return f"{sentence}."
-    return f"{sentence}; {name[id(last)]} took {times_as_much(factor)}. {ONE_SEED}"
+    return f"{sentence}; {name[id(last)]} took {times_as_much(factor)}."
 
 
 def remarks(runs: Sequence[RunResults]) -> list[str]:
@@ -113,7 +113,13 @@ def remarks(runs: Sequence[RunResults]) -> list[str]:
     unknown = [name for run, name in zip(runs, names, strict=True) if run.summary.joules is None]
     if unknown:
         found.append(f"No fleet was given for {', '.join(unknown)}, so joules are unknown.")
-    return [*found, *metered_sentences(runs)]
+    return [*found, *one_seed(runs), *metered_sentences(runs)]
+
+
+def one_seed(runs: Sequence[RunResults]) -> list[str]:
+    """Return the sentence that a ranking of runs is the result of one seed; nothing if nothing was ranked."""
+    known = [run for run in runs if run.summary.reached and run.summary.joules_to_target is not None]
+    return [ONE_SEED] if len(known) > 1 and common_target(runs) is not None else []
 
 
 def metered_sentences(runs: Sequence[RunResults]) -> list[str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
-from fewjoules.reports.comparison import by_label, column_titles, comparison_rows, remarks
+from fewjoules.reports.comparison import by_label, column_titles, comparison_rows, headline, remarks
 from fewjoules.reports.curves import Look, looks
 from fewjoules.reports.page_figures import Section, sections
-from fewjoules.reports.seed_comparison import overall_headline, seed_remarks, seed_rows, seed_titles
+from fewjoules.reports.seed_comparison import seed_headline, seed_remarks, seed_rows, seed_titles
 from fewjoules.reports.seeds import SchemeRuns, by_rank, grouped, several_seeds
 from fewjoules.runs.results import RunResults, plain_text
 
@@ -46,7 +46,7 @@ def page(runs: Sequence[RunResults], title: str, diverged: Mapping[str, int] | N
     ]
     body = [
         f'<p class="title">{html.escape(plain_text(title))}</p>',
-        f"<h1>{html.escape(overall_headline(runs, diverged))}</h1>",
+        f"<h1>{html.escape(seed_headline(groups) if over_seeds else headline(runs))}</h1>",
         _remarks(seed_remarks(groups) if over_seeds else remarks(runs)),
         _seed_table(groups) if over_seeds else _table(runs),
         *(_section(place, section) for place, section in enumerate(figures)),

@@ -74,7 +74,8 @@ def _seed_traces(points: curves.SeedPoints, place: int) -> list[Json]:
     seeds = {"color": colour, "size": 9, "symbol": symbols, "opacity": 0.55}
     bar = {"color": colour, "size": 22, "symbol": "line-ns", "line": {"color": colour, "width": 3}}
     dots = _point(0.0, place, seeds, "%{x:.4g} J<extra></extra>")
-    dots |= {"x": list(points.joules), "y": [place] * len(points.joules)}
+    spaced = place + 0.5 * np.linspace(-0.5, 0.5, len(points.joules))  # so that equal seeds do not hide each other
+    dots |= {"x": list(points.joules), "y": _numbers(spaced)}
     return [dots, _point(points.spread.mean, place, bar, "mean: %{x:.4g} J<extra></extra>")]
 
 
@@ -288,7 +289,8 @@ def _trace(curve: Curve, hover: str) -> Json:
     if curve.seed is None:
         return trace
     mode = "lines" if curve.x.size > 1 else "markers"
-    return trace | {"mode": mode, "opacity": 0.6, "legendgroup": look.label, "showlegend": curve.seed == 0}
+    trace["line"] |= {"width": 1}
+    return trace | {"mode": mode, "legendgroup": look.label, "showlegend": curve.seed == 0}
 
 
 def _layout(x_axis: Json, y_axis: Json, names: Sequence[str] | None = None) -> Json:

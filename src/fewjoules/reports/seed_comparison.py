@@ -12,11 +12,12 @@ from fewjoules.reports.comparison import (
     common_target,
     headline,
     metered_sentences,
+    one_seed,
     percent,
     ratio,
     times_as_much,
 )
-from fewjoules.reports.numbers import number
+from fewjoules.reports.numbers import brief, number
 from fewjoules.reports.seeds import SchemeRuns, Spread, Verdict, grouped, several_seeds, verdicts
 from fewjoules.reports.ties import FEWEST_SEEDS
 from fewjoules.runs.results import RunResults
@@ -62,9 +63,9 @@ def seed_rows(groups: Sequence[SchemeRuns]) -> list[SeedRow]:
 
 
 def overall_headline(runs: Sequence[RunResults], diverged: Mapping[str, int] | None = None) -> str:
-    """Summarise runs with one seed or several; ``diverged`` counts by scheme the seeds that have no run."""
+    """Summarise runs with one seed, and say so, or several; ``diverged`` counts by scheme the seeds without a run."""
     groups = grouped(runs, diverged)
-    return seed_headline(groups) if several_seeds(groups) else headline(runs)
+    return seed_headline(groups) if several_seeds(groups) else " ".join([headline(runs), *one_seed(runs)])
 
 
 def seed_headline(groups: Sequence[SchemeRuns]) -> str:
@@ -138,7 +139,7 @@ def _row(group: SchemeRuns, verdict: Verdict, judged: Sequence[Verdict]) -> Seed
 
 def spread_text(spread: Spread) -> str:
     """Format a range, or the one number of which it consists."""
-    least, most = number(spread.least), number(spread.most)
+    least, most = brief(spread.least), brief(spread.most)
     return least if least == most else f"{least} to {most}"
 
 
@@ -168,7 +169,7 @@ def _on_average(groups: Sequence[SchemeRuns]) -> str:
     spread, unit = (rounds, "rounds") if joules is None else (joules, "J")
     assert spread is not None  # every run tells its rounds
     text = spread_text(spread)
-    mean = f"{number(spread.mean)}{_NBSP}{unit}"
+    mean = f"{brief(spread.mean)}{_NBSP}{unit}"
     return f"{mean} on average, {text}" if " to " in text else f"{mean} every time"
 
 
