@@ -142,8 +142,8 @@ def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch, capsys):
             show(report(number))
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        "flexible: round 1/9, accuracy 50.00%, loss 1.250, 0.25 J, 0.008 Mbit, compiled",
-        "flexible: round 3/9, accuracy 50.00%, loss 1.250, 0.75 J, 0.024 Mbit, about 36 s left at most",
+        "flexible 1 of 6: round 1/9, accuracy 50.00%, loss 1.250, 0.25 J, 0.008 Mbit, compiled",
+        "flexible 1 of 6: round 3/9, accuracy 50.00%, loss 1.250, 0.75 J, 0.024 Mbit, about 36 s left at most",
     ]
 
 

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from fewjoules.cli import app
+from fewjoules.cli import app, progress
 from fewjoules.datasets.load import load
 from fewjoules.engine.models import networks as models
 from fewjoules.ledger.parquet import read_table
@@ -659,7 +659,13 @@ def test_a_partition_by_writers_needs_data_with_writers(mnist, tmp_path):
 
 @pytest.mark.parametrize(
     ("command", "option", "value"),
-    [("train", "--scheme", "unified"), ("train", "--plan", "p.json"), ("compare", "--schemes", "dense")],
+    [
+        ("train", "--scheme", "unified"),
+        ("train", "--plan", "p.json"),
+        ("compare", "--schemes", "dense"),
+        ("compare", "--seeds", "2"),
+        ("compare", "--rate", "dense=0.1"),
+    ],
 )
 def test_what_a_resumed_run_would_ignore_is_refused(tmp_path, command, option, value):
     result = CliRunner().invoke(app, [command, "--resume", str(tmp_path), option, value])
@@ -716,3 +722,180 @@ def test_another_failure_of_torch_is_not_taken_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr(Simulator, "start_round", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run("train", write(tmp_path, trained_with()), "--device", "cpu", "--out", tmp_path / "out")
+
+
+# --- Comparisons over seeds
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory):
+    """Two schemes with three seeds."""
+    folder = tmp_path_factory.mktemp("seeded")
+    text = trained_with("target_accuracy = 0.5", "seed = 4", "evaluate_every = 1").replace(ROUNDS, "rounds = 30")
+    options = ["--schemes", "dense,fedavg", "--seeds", "3", "--device", "cpu", "--out", folder / "out"]
+    done = run("compare", write(folder, text), *options)
+    assert done.exit_code == 0, done.stderr
+    return folder / "out", done.stdout
+
+
+def test_every_scheme_is_trained_with_every_seed(seeded):
+    folder, printed = seeded
+    document = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    assert document["seeds"] == [4, 5, 6]
+    for scheme in ("dense", "fedavg"):
+        assert sorted(path.name for path in (folder / scheme).iterdir()) == ["seed-4", "seed-5", "seed-6"]
+        for seed in (4, 5, 6):
+            assert summary_of(folder / scheme / f"seed-{seed}")["seed"] == seed
+    assert len({(folder / "dense" / f"seed-{seed}" / "model.safetensors").read_bytes() for seed in (4, 5, 6)}) == 3
+    assert "3 seeds" in printed.splitlines()[-2]
+    joules = [summary_of(folder / "dense" / f"seed-{seed}")["joules_to_target"] for seed in (4, 5, 6)]
+    (dense,) = (one for one in document["schemes"] if one["scheme"] == "dense")
+    assert dense["joules"] == {"mean": math.fsum(joules) / 3, "least": min(joules), "most": max(joules)}
+
+
+def test_a_later_seed_gives_the_run_of_a_scenario_with_that_seed(seeded, tmp_path):
+    folder, _ = seeded
+    text = (folder / "scenario.toml").read_text(encoding="utf-8").replace("seed = 4", "seed = 6")
+    done = run("train", write(tmp_path, text), "--scheme", "fedavg", "--device", "cpu", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    for name in (*TABLES, "plan.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (folder / "fedavg" / "seed-6" / name).read_bytes()
+
+
+def test_resuming_trains_only_the_seeds_that_are_not_finished(seeded, tmp_path):
+    folder, printed = seeded
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / "fedavg" / "seed-5")
+    done = run("compare", "--resume", copy)
+    assert done.exit_code == 0, done.stderr
+    before, after = contents(folder), contents(copy)
+    changed = {name for name in before if before[name] != after.get(name)}
+    assert changed <= {"fedavg/seed-5/run.json", "comparison.json", "page.html"}
+    assert done.stdout.splitlines()[:3] == printed.splitlines()[:3]
+
+
+def test_a_run_in_the_place_of_another_seed_is_refused(seeded, tmp_path):
+    folder, _ = seeded
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / "fedavg" / "seed-5")
+    shutil.copytree(copy / "fedavg" / "seed-6", copy / "fedavg" / "seed-5")
+    before = contents(copy)
+    assert_refused(run("compare", "--resume", copy), "seed-5", "seed must be 5", "got 6")
+    assert contents(copy) == before
+
+
+def test_a_damaged_run_of_any_seed_is_named_before_anything_is_trained(seeded, tmp_path):
+    folder, _ = seeded
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    damaged = copy / "dense" / "seed-6" / "metrics.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    shutil.rmtree(copy / "fedavg" / "seed-4")
+    assert_refused(run("compare", "--resume", copy), "seed-6", "metrics.parquet")
+    assert not (copy / "fedavg" / "seed-4").exists()
+
+
+def test_a_seed_that_diverges_is_told_and_the_others_are_kept(tmp_path):
+    """The rate explodes in round 4; with some seeds fedavg meets the target before."""
+    lines = ['schedule = "step"', "decay_rounds = [3]", "decay_factor = 3e39", "target_accuracy = 0.6"]
+    text = trained_with(*lines, "evaluate_every = 1").replace(ROUNDS, "rounds = 6")
+    options = ["--schemes", "dense,fedavg", "--seeds", "2", "--out", tmp_path / "out"]
+    done = run("compare", write(tmp_path, text), *options)
+    assert done.exit_code == 1
+    warned = [line for line in done.stderr.splitlines() if line.startswith("warning")]
+    assert re.match(r"warning: scheme dense is left out with seed 0: ", warned[0])
+    document = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))
+    assert document["diverged"]["dense"] == 2
+    assert [one["scheme"] for one in document["schemes"]] == ["fedavg"]
+
+
+def test_progress_says_which_scheme_and_which_seed_of_how_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    options = ["--schemes", "dense,fedavg", "--seeds", "2", "--out", tmp_path / "out"]
+    done = run("compare", write(tmp_path, SCENARIO), *options)
+    assert [line.partition(": round ")[0] for line in done.stderr.splitlines() if ": round 1/" in line] == [
+        "dense 1 of 2, seed 1 of 2",
+        "fedavg 2 of 2, seed 1 of 2",
+        "dense 1 of 2, seed 2 of 2",
+        "fedavg 2 of 2, seed 2 of 2",
+    ]
+
+
+@pytest.mark.parametrize("count", ["0", "101", "-1"])
+def test_a_number_of_seeds_that_cannot_be_is_refused(count, tmp_path):
+    refusal = run("compare", write(tmp_path, SCENARIO), "--seeds", count, "--out", tmp_path / "out")
+    assert_refused(refusal, "--seeds", "1 to 100", count)
+    assert not (tmp_path / "out").exists()
+
+
+def test_seeds_beyond_the_largest_one_are_refused(tmp_path):
+    text = trained_with(f"seed = {2**63 - 2}")
+    refusal = run("compare", write(tmp_path, text), "--seeds", "3", "--out", tmp_path / "out")
+    assert_refused(refusal, "training.seed", str(2**63 - 3), str(2**63 - 2))
+    assert not (tmp_path / "out").exists()
+
+
+# --- Presets beside schemes
+
+
+def test_a_preset_is_trained_and_booked_beside_schemes(tmp_path):
+    options = ["--schemes", "dgc,dense", "--rate", "dgc=0.05", "--json", "--out", tmp_path / "out"]
+    done = run("compare", write(tmp_path, trained_with("target_accuracy = 0.1")), *options)
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert {one["scheme"] for one in document["runs"]} == {"dgc", "dense"}
+    assert document["rates"] == {"dgc": 0.05}
+    folder = tmp_path / "out" / "dgc"
+    summary = summary_of(folder)
+    assert (summary["scheme"], summary["local_steps"], summary["sparsity"]) == ("dgc", 1, [1000.0] * 4)
+    booked = [math.fsum(ledger_of(folder)[f"{kind}_joules"]) for kind in ("uplink", "downlink", "compute")]
+    assert summary["joules"] == pytest.approx(math.fsum(booked), rel=1e-12)
+    assert set(metrics_of(folder)["learning_rate"]) == {0.05}
+    assert not (folder / "plan.json").exists()
+    page = Reader((tmp_path / "out" / "page.html").read_text(encoding="utf-8")).text
+    assert "dgc" in page
+
+
+def test_a_comparison_with_a_preset_resumes_with_its_step_size(tmp_path):
+    options = ["--schemes", "qsgd,stc", "--rate", "stc=0.05", "--seeds", "2", "--out", tmp_path / "out"]
+    assert run("compare", write(tmp_path, SCENARIO), *options).exit_code == 0
+    before = contents(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "stc" / "seed-1")
+    done = run("compare", "--resume", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    after = contents(tmp_path / "out")
+    changed = {name for name in before if before[name] != after.get(name)}
+    assert changed <= {"stc/seed-1/run.json", "comparison.json", "page.html"}
+
+
+def test_a_finished_preset_of_other_constants_is_not_mixed_in(tmp_path, monkeypatch):
+    from fewjoules.engine.algorithm import presets
+
+    assert run("compare", write(tmp_path, SCENARIO), "--schemes", "dgc,dense", "--out", tmp_path / "out").exit_code == 0
+    other = dataclasses.replace(presets.PRESETS["dgc"], options=presets.preset_options("dgc") | {"sparsity": 500.0})
+    monkeypatch.setattr(presets, "PRESETS", {**presets.PRESETS, "dgc": other})
+    assert_refused(run("compare", "--resume", tmp_path / "out"), "dgc", "sparsity 500", "new folder")
+
+
+@pytest.mark.parametrize(
+    ("rate", "says"),
+    [
+        ("dgc", ("--rate", "NAME=VALUE", "dgc")),
+        ("stc=0.1", ("--rate", "dense", "stc")),
+        ("dense=fast", ("--rate dense", "number", "fast")),
+        ("dense=0", ("--rate dense", "0")),
+        ("dense=nan", ("--rate dense", "nan")),
+        ("dense=-1", ("--rate dense", "-1")),
+    ],
+)
+def test_a_step_size_that_cannot_be_is_refused(rate, says, tmp_path):
+    options = ["--schemes", "dense,dgc", "--rate", rate, "--out", tmp_path / "out"]
+    assert_refused(run("compare", write(tmp_path, SCENARIO), *options), *says)
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_step_sizes_of_one_scheme_are_refused(tmp_path):
+    options = ["--schemes", "dense", "--rate", "dense=1", "--rate", "dense=2", "--out", tmp_path / "out"]
+    assert_refused(run("compare", write(tmp_path, SCENARIO), *options), "--rate", "once", "dense")

@@ -1,27 +1,43 @@
-"""``fewjoules compare``: train several schemes and compare their joules."""
+"""``fewjoules compare``: train several schemes with the same seeds and compare their joules."""
 
 import contextlib
 import functools
-import json
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
+import numpy as np
 import typer
 
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
-from fewjoules.cli.plan import plans_of
-from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError, shown
+from fewjoules.cli.entrants import entries_of, require_names, require_rates
+from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError, require_integer
 from fewjoules.planner.plan import Plan
-from fewjoules.planner.schemes import SCHEME_NAMES, SCHEMES
+from fewjoules.planner.schemes import SCHEMES
 from fewjoules.runs.files import COMPARISON, PAGE, PLAN, RUN
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.planning import ScenarioPlans, available_schemes
 
 if TYPE_CHECKING:
+    from fewjoules.runs.entry import Entry
     from fewjoules.runs.task import ScenarioTask
+
+MOST_SEEDS = 100
+LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One training of the comparison; ``place`` tells which of how many it is."""
+
+    entry: "Entry"
+    seed: int
+    folder: Path
+    place: str
 
 
 def compare(
@@ -33,8 +49,23 @@ def compare(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="NAMES",
-            help="Schemes to train, separated by commas. "
-            f"Default: {','.join(SCHEMES)}, and fewest if there is a [recipe].",
+            help=f"Schemes and presets to train, separated by commas; paper: {', '.join(SCHEMES)}; all: these and the "
+            "presets of docs/training.md. Default: paper, and fewest if there is a [recipe].",
+        ),
+    ] = None,
+    seeds: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="N",
+            help=f"Train each scheme with N seeds (1 to {MOST_SEEDS}) from training.seed on. From 3 on, ties within "
+            "the noise are told. Default: 1.",
+        ),
+    ] = None,
+    rate: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Step size of one scheme or preset instead of training.learning_rate. May be repeated.",
         ),
     ] = None,
     out: Annotated[
@@ -55,16 +86,19 @@ def compare(
 ) -> None:
     """Train every scheme to the same accuracy and show the joules each took.
 
-    All schemes start from the same weights, data and devices. The table ranks them by the joules they took to reach the
-    target accuracy; a scheme that did not reach it in its rounds is marked. Below it, a second table splits the joules
-    of each run by where their costs come from. page.html shows accuracy and error against rounds and joules, the joules
-    of each device, and how well the plans predicted them.
+    With the same seed all schemes start from the same weights, data and devices. The table ranks them by the joules
+    they took to reach the target accuracy; a scheme that did not reach it in its rounds is marked. With several seeds
+    it shows means and ranges and says which schemes are tied within the noise. Below it, a second table splits the
+    joules of each scheme by where their costs come from. page.html shows accuracy and error against rounds and joules,
+    the joules of each device, and how well the plans predicted them.
 
     Examples:
 
     \b
       fewjoules compare                                 the embedded scenario, half a minute
       fewjoules compare fleet.toml --out comparison
+      fewjoules compare fleet.toml --seeds 5            means, ranges and ties
+      fewjoules compare fleet.toml --schemes flexible,dgc,diloco --rate diloco=0.001
       fewjoules compare fleet.toml --schemes flexible,fedavg --plots pdf
       fewjoules compare --resume comparison             after Ctrl-C or a power cut
     """
@@ -72,30 +106,38 @@ def compare(
         from fewjoules.runs.folder import beginning, require_new_folder
         from fewjoules.runs.lock import locked
         from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
+        from fewjoules.runs.task import require_training
 
         options.require_options(plots, checkpoint_seconds)
-        names = [] if schemes is None else _require_schemes(schemes)
+        count = require_integer("--seeds", 1 if seeds is None else seeds, low=1, high=MOST_SEEDS)
+        names = [] if schemes is None else require_names(schemes)
         if resume is not None:
-            if out is not None or schemes is not None:
-                other = "--out" if out is not None else "--schemes"
-                raise InvalidInputError(
-                    f"--resume keeps its folder and its schemes and cannot be combined with {other}"
-                )
+            given = {"--out": out, "--schemes": schemes, "--seeds": seeds, "--rate": rate or None}
+            for option, value in given.items():
+                if value is not None:
+                    raise InvalidInputError(
+                        f"--resume keeps its folder, its schemes and its seeds and cannot be combined with {option}"
+                    )
             folder = Path(resume)
             settings = stored_settings(folder, "compare")
             held.enter_context(locked(folder))
             chosen = stored_scenario(folder, scenario, allow_outside=allow_outside)
-            names, data_dir = _require_schemes(",".join(settings["schemes"])), data_dir or settings["data_dir"]
+            names, data_dir = require_names(",".join(settings["schemes"])), data_dir or settings["data_dir"]
+            rates = require_rates([f"{name}={value}" for name, value in settings.get("rates", {}).items()], names)
+            count = require_integer("seeds", settings.get("seeds", 1), low=1, high=MOST_SEEDS)
             device = options.stored_device(device, settings)
             no_guard = options.stored_no_guard(folder, no_guard, settings)
         else:
             chosen = running.read_scenario(scenario, allow_outside)
             folder = Path(out or "fewjoules-compare")
             require_new_folder(folder)
-        names = names or available_schemes(chosen)
-        plans = plans_of(ScenarioPlans(chosen), names, "pareto")
-        for plan in plans if resume is not None else ():
-            _require_same_plan(folder / plan.scheme, plan)
+            names = names or available_schemes(chosen)
+            rates = require_rates(rate or (), names)
+        entries = entries_of(ScenarioPlans(chosen), names, rates)
+        chosen_seeds = _seeds_from(require_training(chosen).seed, count)
+        turns = list(_turns(folder, entries, chosen_seeds))
+        for turn in turns if resume is not None else ():
+            _require_same_choices(turn)
         task = running.prepare_task(running.unguarded(chosen) if no_guard else chosen, device, data_dir)
 
         @functools.cache  # once, after the first scheme was checked
@@ -111,118 +153,156 @@ def compare(
                     chosen,
                     command="compare",
                     schemes=names,
+                    seeds=count,
+                    rates=rates,
                     data_dir=options.absolute(data_dir),
                     device=task.device.type,
                     **({"no_guard": True} if no_guard else {}),
                 )
 
-        _require_room(task, [plan for plan in plans if not (folder / plan.scheme).exists()])
-        trained = []
-        for number, plan in enumerate(plans, start=1):
-            place = f"{number} of {len(plans)}"
-            if _train(task, plan, folder, checkpoint_seconds, begin, place):
-                trained.append(plan.scheme)
-        _report(folder, chosen, trained, plots, json_only)
-        if len(trained) < len(plans):
+        _require_room(task, [turn.entry for turn in turns[: len(entries)] if not turn.folder.exists()])
+        trained = _train_all(task, turns, folder, checkpoint_seconds, begin)
+        _report(folder, chosen, turns, trained, rates, plots, json_only)
+        if len(trained) < len(turns):
             raise typer.Exit(1)
 
 
-def _require_schemes(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names or [text]:
-        if name not in SCHEME_NAMES:
-            raise InvalidInputError(f"--schemes must be names out of {', '.join(SCHEME_NAMES)}, got {shown(name)}")
-    return list(dict.fromkeys(names))
+def _seeds_from(first: int, count: int) -> range:
+    if first > LARGEST_SEED - count + 1:
+        raise InvalidInputError(
+            f"training.seed must be at most {LARGEST_SEED - count + 1} for {count} seeds, got {first}"
+        )
+    return range(first, first + count)
 
 
-def _train(
+def _turns(folder: Path, entries: "Sequence[Entry]", seeds: range) -> Iterator[_Turn]:
+    """Order the trainings: all schemes with the first seed, then all with the next."""
+    for seed in seeds:
+        for number, entry in enumerate(entries, start=1):
+            own, place = folder / entry.name, f"{number} of {len(entries)}"
+            if len(seeds) > 1:
+                own, place = own / f"seed-{seed}", f"{place}, seed {seed - seeds[0] + 1} of {len(seeds)}"
+            yield _Turn(entry, seed, own, place)
+
+
+def _train_all(
     task: "ScenarioTask",
-    plan: Plan,
+    turns: Sequence[_Turn],
     folder: Path,
     checkpoint_seconds: float | None,
     begin: Callable[[], None],
-    place: str,
+) -> list[_Turn]:
+    """Train what is not finished and return the turns that did not diverge."""
+    from fewjoules.runs.task import varied
+
+    trained = []
+    for turn in turns:
+        if turn.seed != task.training.seed:
+            task = varied(task, seed=turn.seed)
+        if _train(task, turn, folder, checkpoint_seconds, begin):
+            trained.append(turn)
+    return trained
+
+
+def _train(
+    task: "ScenarioTask", turn: _Turn, folder: Path, checkpoint_seconds: float | None, begin: Callable[[], None]
 ) -> bool:
-    """Train one scheme in its own folder, unless it is finished; return False if it diverged."""
+    """Train one scheme with one seed in its own folder, unless it is finished; return False if it diverged."""
     from fewjoules.runs.folder import clean_up, is_finished
 
-    own = folder / plan.scheme
-    if is_finished(own):
-        clean_up(own)
+    if is_finished(turn.folder):
+        clean_up(turn.folder)
         return True
     try:
         running.carry_out(
             task,
-            plan,
-            own,
+            turn.entry,
+            turn.folder,
             checkpoint_seconds=checkpoint_seconds,
-            resume=own.exists(),
+            resume=turn.folder.exists(),
             again=f"fewjoules compare --resume {folder}",
             begin=begin,
-            place=place,
+            place=turn.place,
         )
     except DivergedError as error:
-        warnings.warn(f"scheme {plan.scheme} is left out: {error}", FewJoulesWarning, stacklevel=2)
+        seed = "" if turn.folder.parent == folder else f" with seed {turn.seed}"
+        warnings.warn(f"scheme {turn.entry.name} is left out{seed}: {error}", FewJoulesWarning, stacklevel=2)
         return False
     return True
 
 
-def _require_room(task: "ScenarioTask", plans: list[Plan]) -> None:
+def _require_room(task: "ScenarioTask", entries: "Sequence[Entry]") -> None:
     """Refuse a scheme that needs too much memory before any other is trained."""
-    from fewjoules.runs.task import options_for
     from fewjoules.runs.training import require_room
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said again when the scheme is trained
-        chosen = [options_for(task, plan) for plan in plans]
-    for plan, own in zip(plans, chosen, strict=True):
+        chosen = [entry.options(task) for entry in entries]
+    for entry, own in zip(entries, chosen, strict=True):
         try:
             require_room(task, own)
         except InvalidInputError as error:
-            raise InvalidInputError(f"scheme {plan.scheme}: {error}") from error
+            raise InvalidInputError(f"scheme {entry.name}: {error}") from error
 
 
-def _require_same_plan(folder: Path, plan: Plan) -> None:
+def _require_same_choices(turn: _Turn) -> None:
     """Refuse a finished run that is damaged or has another plan: a comparison must not mix versions of the planner."""
     from fewjoules.runs.folder import is_finished
     from fewjoules.runs.results import RunResults
 
-    if not is_finished(folder):
+    if not is_finished(turn.folder):
         return
-    file = folder / PLAN
-    stored = Plan.load(file)
-    if not stored.chooses_like(plan):
+    entry = turn.entry
+    if entry.plan is not None:
+        stored = Plan.load(turn.folder / PLAN)
+        _require_same(turn, PLAN, stored.chooses_like(entry.plan), stored.local_steps, float(stored.sparsity[0]))
+    summary = RunResults.load(turn.folder).summary
+    same = summary.local_steps == entry.local_steps and np.allclose(summary.sparsity, entry.sparsity, rtol=1e-6)
+    _require_same(turn, RUN, same, summary.local_steps, float(summary.sparsity[0]))
+    if summary.seed != turn.seed:
+        raise InvalidInputError(f"{turn.folder / RUN}: seed must be {turn.seed}, got {summary.seed}")
+
+
+def _require_same(turn: _Turn, name: str, same: bool, local_steps: int, sparsity: float) -> None:
+    if not same:
         raise InvalidInputError(
-            f"{file}: must be the plan of this version, H = {plan.local_steps} and sparsity {plan.sparsity[0]:.6g} for "
-            f"the first device, got {stored.local_steps} and {stored.sparsity[0]:.6g}, or another choice differs; "
-            "compare in a new folder"
+            f"{turn.folder / name}: must be the plan of this version, H = {turn.entry.local_steps} and sparsity "
+            f"{turn.entry.sparsity[0]:.6g} for the first device, got {local_steps} and {sparsity:.6g}, or another "
+            "choice differs; compare in a new folder"
         )
-    RunResults.load(folder)
 
 
-def _report(folder: Path, scenario: Scenario, schemes: list[str], plots: str | None, json_only: bool) -> None:
+def _report(
+    folder: Path,
+    scenario: Scenario,
+    turns: Sequence[_Turn],
+    trained: Sequence[_Turn],
+    rates: dict[str, float],
+    plots: str | None,
+    json_only: bool,
+) -> None:
     from fewjoules.files import whole_file
     from fewjoules.reports.booked import outcome
-    from fewjoules.reports.comparison import guard_sentences, headline, ranked
+    from fewjoules.reports.comparison import guard_sentences
+    from fewjoules.reports.comparison_file import comparison_json
     from fewjoules.reports.page import write_page
+    from fewjoules.reports.seed_comparison import overall_headline
     from fewjoules.runs.results import RunResults
-    from fewjoules.runs.sealed import read_sealed
 
-    if not schemes:
+    if not trained:
         raise DivergedError("no scheme could be trained; a smaller learning rate may help")
-    runs = [RunResults.load(folder / scheme) for scheme in schemes]
-    outcomes = [read_sealed(run.folder / RUN) for run in ranked(runs)]
-    rows = [{key: value for key, value in outcome.items() if key != "checksums"} for outcome in outcomes]
-    text = json.dumps({"version": 1, "scenario": scenario.name, "runs": rows}, indent=1)
+    runs = [RunResults.load(turn.folder) for turn in trained]
+    diverged = Counter(turn.entry.name for turn in turns if turn not in trained)
+    text = comparison_json(scenario.name, runs, diverged, seeds=sorted({turn.seed for turn in turns}), rates=rates)
     with running.disk_explained(runs[0].folder, f"fewjoules compare --resume {folder}"):
-        write_page(runs, folder / PAGE, scenario.name)
+        write_page(runs, folder / PAGE, scenario.name, diverged)
         with whole_file(folder / COMPARISON) as stream:
             stream.write((text + "\n").encode())
         running.save_plots(runs, folder, plots)
     if json_only:
         typer.echo(text)
         return
-    console().print(outcome(runs))
+    console().print(outcome(runs, diverged))
     for sentence in guard_sentences(runs):
         typer.echo(sentence)
-    typer.echo(f"{headline(runs)}\nresults in {folder}; open {folder / PAGE}")
+    typer.echo(f"{overall_headline(runs, diverged)}\nresults in {folder}; open {folder / PAGE}")

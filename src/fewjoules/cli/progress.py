@@ -60,13 +60,14 @@ def progress_of(
 ) -> Iterator[Callable[["Report"], None]]:
     """Show progress as a live bar on a terminal, elsewhere as one line every ten seconds.
 
-    ``place`` says on the bar which of several runs this is.
+    ``place`` says which of several runs this is.
     """
     from fewjoules.cli.live import live_console, live_run
 
+    name = f"{name} {place}".strip()
     console = live_console()
     if console is not None:
-        with live_run(console, f"{name} {place}".strip(), rounds, target) as update:
+        with live_run(console, name, rounds, target) as update:
             yield update
         return
     left, last = TimeLeft(rounds), time.monotonic()

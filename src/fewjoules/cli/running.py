@@ -1,4 +1,4 @@
-"""Steps shared by ``train`` and ``compare``: prepare a task, train a plan in a folder, save figures."""
+"""Steps shared by ``train`` and ``compare``: prepare a task, train an entry in a folder, save figures."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ from fewjoules.runs.files import CHECKPOINT, RUN, SETTINGS
 from fewjoules.scenario import Scenario
 
 if TYPE_CHECKING:
-    from fewjoules.planner.plan import Plan
+    from fewjoules.runs.entry import Entry
     from fewjoules.runs.metered import MeterLog
     from fewjoules.runs.results import RunResults
     from fewjoules.runs.task import ScenarioTask
@@ -77,7 +77,7 @@ def _kept(folder: Path, again: str) -> str:
 
     if (folder / RUN).exists():
         return f"the run is finished and its results are kept; free some space and run {again}"
-    if not any((place / SETTINGS).exists() for place in (folder, folder.parent)):
+    if not any((place / SETTINGS).exists() for place in (folder, *folder.parents[:2])):
         return "nothing was trained yet; free some space and run the same command"
     try:
         number = read_checkpoint(folder / CHECKPOINT)[0]["round"]
@@ -88,7 +88,7 @@ def _kept(folder: Path, again: str) -> str:
 
 def carry_out(
     task: "ScenarioTask",
-    plan: "Plan",
+    entry: "Entry",
     folder: Path,
     *,
     checkpoint_seconds: float | None,
@@ -99,18 +99,17 @@ def carry_out(
     place: str = "",
     meter: "MeterLog | None" = None,
 ) -> None:
-    """Train a plan and show progress; if interrupted, say how to resume and exit with code 130.
+    """Train an entry and show progress; if interrupted, say how to resume and exit with code 130.
 
-    ``place`` tells which of several runs this is, such as "2 of 6".
+    ``place`` tells which of several runs this is, such as "2 of 6" or "2 of 6, seed 3 of 5".
     """
     from fewjoules.runs.folder import RunSettings, run_in_folder
     from fewjoules.runs.interrupt import CTRL_C_OR_KILL, stop_on_signal
-    from fewjoules.runs.task import options_for
 
-    options = options_for(task, plan)
+    options = entry.options(task)
     with contextlib.ExitStack() as stack:
         should_stop = stack.enter_context(stop_on_signal(say_stopping, CTRL_C_OR_KILL))
-        show = stack.enter_context(progress_of(plan.scheme, options.rounds, options.target_accuracy, place=place))
+        show = stack.enter_context(progress_of(entry.name, options.rounds, options.target_accuracy, place=place))
         listeners = [show]
         if tensorboard:
             from fewjoules.runs.tensorboard import TensorBoardLog
@@ -124,7 +123,7 @@ def carry_out(
             meter=meter,
         )
         with disk_explained(folder, again):
-            summary = run_in_folder(task, plan, folder, settings, resume=resume)
+            summary = run_in_folder(task, entry, folder, settings, resume=resume)
     if summary["stop_reason"] == "interrupted":
         typer.echo(f"stopped after round {summary['rounds']}; resume with: {again}", err=True)
         raise typer.Exit(130)

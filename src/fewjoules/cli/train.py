@@ -68,6 +68,7 @@ def train(
       fewjoules train fleet.toml --data-dir ~/mnist --plots pdf --out run3
     """
     with plain_errors(), contextlib.ExitStack() as held:
+        from fewjoules.runs.entry import planned_entry
         from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
         from fewjoules.runs.lock import locked
         from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
@@ -115,7 +116,7 @@ def train(
 
         running.carry_out(
             task,
-            planned,
+            planned_entry(planned),
             folder,
             checkpoint_seconds=checkpoint_seconds,
             resume=resume is not None,

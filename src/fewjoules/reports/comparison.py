@@ -12,6 +12,7 @@ from fewjoules.reports.numbers import number
 from fewjoules.runs.results import RunResults, plain_text
 
 UNKNOWN = "-"
+ONE_SEED = "This is the result of one seed; another may rank them differently."
 _NBSP = "\u00a0"
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -55,15 +56,24 @@ def comparison_rows(runs: Sequence[RunResults]) -> list[Row]:
 
 
 def labels(runs: Sequence[RunResults]) -> list[str]:
-    """Return a different name for each run: its scheme, numbered where several runs share it."""
-    totals = Counter(run.summary.scheme for run in runs)
+    """Return a name for each run: its scheme, numbered where runs share it that do not differ in their seeds."""
+    totals = Counter((run.summary.scheme, run.summary.seed) for run in runs)
+    shared = {scheme for (scheme, _), total in totals.items() if total > 1}
     seen: Counter[str] = Counter()
     names = []
     for run in runs:
         scheme = run.summary.scheme
         seen[scheme] += 1
-        names.append(f"{scheme} #{seen[scheme]}" if totals[scheme] > 1 else scheme)
+        names.append(f"{scheme} #{seen[scheme]}" if scheme in shared else scheme)
     return names
+
+
+def by_label(runs: Sequence[RunResults]) -> dict[str, list[RunResults]]:
+    """Gather the runs that share a name: those of one scheme with several seeds."""
+    found: dict[str, list[RunResults]] = {}
+    for run, label in zip(runs, labels(runs), strict=True):
+        found.setdefault(label, []).append(run)
+    return found
 
 
 def headline(runs: Sequence[RunResults]) -> str:
@@ -84,8 +94,7 @@ def headline(runs: Sequence[RunResults]) -> str:
     factor = _factor(last, first)
     if last is first or factor is None:
         return f"{sentence}."
-    more = "as much" if factor < 1.005 else f"{factor:,.3g} times as much"
-    return f"{sentence}; {name[id(last)]} took {more}."
+    return f"{sentence}; {name[id(last)]} took {times_as_much(factor)}."
 
 
 def remarks(runs: Sequence[RunResults]) -> list[str]:
@@ -104,7 +113,7 @@ def remarks(runs: Sequence[RunResults]) -> list[str]:
     unknown = [name for run, name in zip(runs, names, strict=True) if run.summary.joules is None]
     if unknown:
         found.append(f"No fleet was given for {', '.join(unknown)}, so joules are unknown.")
-    return [*found, *guard_sentences(runs), *metered_sentences(runs)]
+    return [*found, *one_seed(runs), *guard_sentences(runs), *metered_sentences(runs)]
 
 
 def guard_sentences(runs: Sequence[RunResults]) -> list[str]:
@@ -124,6 +133,12 @@ def guard_sentences(runs: Sequence[RunResults]) -> list[str]:
 def _rounds(numbers: Sequence[int]) -> str:
     *others, last = [f"{number:,}" for number in numbers]
     return f"rounds {', '.join(others)} and {last}" if others else f"round {last}"
+
+
+def one_seed(runs: Sequence[RunResults]) -> list[str]:
+    """Return the sentence that a ranking of runs is the result of one seed; nothing if nothing was ranked."""
+    known = [run for run in runs if run.summary.reached and run.summary.joules_to_target is not None]
+    return [ONE_SEED] if len(known) > 1 and common_target(runs) is not None else []
 
 
 def metered_sentences(runs: Sequence[RunResults]) -> list[str]:
@@ -160,6 +175,11 @@ def percent(share: float) -> str:
 def ratio(value: float) -> str:
     """Format a ratio with three digits."""
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def times_as_much(factor: float) -> str:
+    """Say that something took so many times as much."""
+    return "as much" if factor < 1.005 else f"{factor:,.3g} times as much"
 
 
 def byte_count(count: float) -> str:

@@ -1,14 +1,16 @@
 """Numbers of the five figures of runs, drawn by both the page and the plots."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.reports.comparison import labels
+from fewjoules.reports.comparison import by_label, labels
 from fewjoules.reports.plots import COLOURS, MARKERS
+from fewjoules.reports.seeds import SchemeRuns, Spread
 from fewjoules.runs.results import RunResults
 
 MAX_POINTS = 2_000
@@ -40,12 +42,16 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points of one run; ``goal`` is the one that reached the target."""
+    """Points of one run; ``goal`` is the one that reached the target.
+
+    ``seed`` numbers the runs of a scheme with several seeds from 0; it is None for the only run of a scheme.
+    """
 
     look: Look
     x: FloatArray
     y: FloatArray
     goal: tuple[float, float] | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +66,42 @@ class LogAxis:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBars:
-    """Joules of one run by kind: one bar per device, or per group of equally many devices sorted by joules."""
+    """Joules by kind: one bar per device, or per group of equally many devices sorted by joules.
+
+    With several seeds they are means, and ``least`` and ``most`` the range of a named device's total.
+    """
 
     look: Look
     names: tuple[str, ...] | None
     share: FloatArray  # middle of each bar among the sorted devices, in percent
     joules: dict[str, FloatArray]
+    least: FloatArray | None = None
+    most: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A prediction of the plan and the measured value, which is a lower bound for a run that missed the target."""
+    """A prediction of the plan and the measured value, which is a lower bound for a run that missed the target.
+
+    With several seeds the value is their mean, and ``least`` and ``most`` are their range.
+    """
 
     look: Look
     predicted: float
     measured: float
     reached: bool
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeedPoints:
+    """The joules that each run of a scheme took to the target, or at least took; their mean is ``spread.mean``."""
+
+    look: Look
+    joules: tuple[float, ...]
+    reached: tuple[bool, ...]
+    spread: Spread
 
 
 def looks(runs: Sequence[RunResults]) -> list[Look]:
@@ -86,12 +112,15 @@ def looks(runs: Sequence[RunResults]) -> list[Look]:
     colours = COLOURS | {scheme: left[place % len(left)] for place, scheme in enumerate(others)}
     markers = MARKERS | {scheme: _SPARE_MARKERS[place % len(_SPARE_MARKERS)] for place, scheme in enumerate(others)}
     used: dict[str, int] = {}
-    found = []
-    for run, label in zip(runs, labels(runs), strict=True):
+    found: dict[str, Look] = {}
+    names = labels(runs)
+    for run, label in zip(runs, names, strict=True):
+        if label in found:
+            continue
         colour = colours[run.summary.scheme]
-        found.append(Look(label, colour, markers[run.summary.scheme], used.get(colour, 0)))
+        found[label] = Look(label, colour, markers[run.summary.scheme], used.get(colour, 0))
         used[colour] = used.get(colour, 0) + 1
-    return found
+    return [found[label] for label in names]
 
 
 def thinned(count: int, most: int, keep: int | None = None) -> IntArray:
@@ -113,18 +142,20 @@ def accuracy_curves(runs: Sequence[RunResults]) -> list[Curve]:
 def error_curves(runs: Sequence[RunResults]) -> list[Curve]:
     """Return test error in percent against joules; an error of 0 is drawn at half the least other error."""
     curves = [
-        Curve(c.look, c.x, 100.0 - c.y, c.goal and (c.goal[0], 100.0 - c.goal[1]))
-        for c in _curves(runs, "total_joules")
+        replace(c, y=100.0 - c.y, goal=c.goal and (c.goal[0], 100.0 - c.goal[1])) for c in _curves(runs, "total_joules")
     ]
     errors = np.concatenate([np.array([200.0]), *(curve.y for curve in curves)])
     floor = float(errors[errors > 1e-9].min()) / 2.0
-    return [Curve(c.look, c.x, np.maximum(c.y, floor), c.goal and (c.goal[0], max(c.goal[1], floor))) for c in curves]
+    return [replace(c, y=np.maximum(c.y, floor), goal=c.goal and (c.goal[0], max(c.goal[1], floor))) for c in curves]
 
 
 def _curves(runs: Sequence[RunResults], column: str) -> list[Curve]:
     most = min(MAX_POINTS, max(100, 12_000 // max(1, len(runs))))
     curves = []
+    totals, seen = Counter(labels(runs)), Counter[str]()
     for run, look in zip(runs, looks(runs), strict=True):
+        seed = seen[look.label] if totals[look.label] > 1 else None
+        seen[look.label] += 1
         x, y = run.metrics[column].astype(np.float64), 100.0 * run.metrics["test_accuracy"]
         drawn = np.flatnonzero(np.isfinite(x) & (x > 0.0) & np.isfinite(y))
         met = np.flatnonzero(run.metrics["round"][drawn] == (run.summary.rounds_to_target or -1))
@@ -132,27 +163,44 @@ def _curves(runs: Sequence[RunResults], column: str) -> list[Curve]:
         chosen = drawn[thinned(drawn.size, most, goal)]
         point = None if goal is None else (float(x[drawn[goal]]), float(y[drawn[goal]]))
         if chosen.size:
-            curves.append(Curve(look, x[chosen], y[chosen], point))
+            curves.append(Curve(look, x[chosen], y[chosen], point, seed))
     return curves
 
 
 def device_bars(runs: Sequence[RunResults]) -> list[DeviceBars]:
-    """Return the joules of each device by kind, for runs with known joules; kinds without any are left out."""
+    """Return the joules of each device by kind, for schemes with known joules; kinds without any are left out."""
     bars = []
-    for run, look in zip(runs, looks(runs), strict=True):
-        spent = {kind: values for kind, values in run.device_joules.items() if values.any()}
-        joules = spent or run.device_joules
+    for look, own in _with_looks(runs):
+        mean = _mean_joules(own)
+        joules = {kind: values for kind, values in mean.items() if values.any()} or mean
         if not joules:
             continue
-        count = run.summary.sparsity.size
-        names: tuple[str, ...] | None = run.summary.device_names
+        count = own[0].summary.sparsity.size
+        names: tuple[str, ...] | None = own[0].summary.device_names
+        totals = np.array([np.sum(list(run.device_joules.values()), axis=0) for run in own])
+        least, most = (totals.min(axis=0), totals.max(axis=0)) if len(own) > 1 else (None, None)
         if count > MAX_DEVICES_SHOWN:
             order = np.argsort(-np.sum(list(joules.values()), axis=0), kind="stable")
             joules = {kind: _bucket_means(values[order]) for kind, values in joules.items()}
-            names = None
+            names, least, most = None, None, None
         size = next(iter(joules.values())).size
-        bars.append(DeviceBars(look, names, (np.arange(size) + 0.5) * 100.0 / size, joules))
+        bars.append(DeviceBars(look, names, (np.arange(size) + 0.5) * 100.0 / size, joules, least, most))
     return bars
+
+
+def _with_looks(runs: Sequence[RunResults]) -> list[tuple[Look, list[RunResults]]]:
+    """Return the runs of each scheme, several where there are several seeds, with their look."""
+    look_of = {look.label: look for look in looks(runs)}
+    return [(look_of[label], own) for label, own in by_label(runs).items()]
+
+
+def _mean_joules(runs: Sequence[RunResults]) -> dict[str, FloatArray]:
+    """Return the mean joules of each device by kind over the runs of a scheme; nothing if a run has none."""
+    if not all(run.device_joules for run in runs):
+        return {}
+    nothing = np.zeros(runs[0].summary.sparsity.size)
+    kinds = dict.fromkeys(kind for run in runs for kind in run.device_joules)
+    return {kind: sum((run.device_joules.get(kind, nothing) for run in runs), nothing) / len(runs) for kind in kinds}
 
 
 def sparsity_curves(runs: Sequence[RunResults]) -> tuple[tuple[str, ...] | None, list[Curve]]:
@@ -162,30 +210,46 @@ def sparsity_curves(runs: Sequence[RunResults]) -> tuple[tuple[str, ...] | None,
     if shared is not None and len(shared) > MAX_DEVICES_SHOWN:
         shared = None
     curves = []
-    for place, (run, look) in enumerate(zip(runs, looks(runs), strict=True)):
-        sparsity = run.summary.sparsity
+    schemes = _with_looks(runs)
+    for place, (look, own) in enumerate(schemes):
+        sparsity = own[0].summary.sparsity
         if shared is None:
             sparsity = np.sort(sparsity)[::-1]
             sparsity = sparsity[np.unique(np.linspace(0, sparsity.size - 1, MAX_BUCKETS).astype(np.int64))]
             curves.append(Curve(look, np.linspace(0.0, 100.0, sparsity.size), sparsity))
         else:
-            beside = 0.7 * ((place + 0.5) / len(runs) - 0.5)  # so that markers of several runs do not hide each other
+            beside = 0.7 * (
+                (place + 0.5) / len(schemes) - 0.5
+            )  # so that markers of several schemes do not hide each other
             curves.append(Curve(look, np.arange(sparsity.size, dtype=np.float64) + beside, sparsity))
     return shared, curves
 
 
 def forecasts(runs: Sequence[RunResults]) -> dict[str, list[Forecast]]:
-    """Return predicted and measured rounds and joules to the target, for runs with a plan and a target."""
+    """Return predicted and measured rounds and joules to the target, for schemes with a plan and a target."""
     found: dict[str, list[Forecast]] = {"rounds": [], "joules": []}
-    for run, look in zip(runs, looks(runs), strict=True):
-        plan, summary = run.plan, run.summary
-        if plan is None or summary.target_accuracy is None:
+    for look, own in _with_looks(runs):
+        plan = own[0].plan
+        if plan is None or any(run.summary.target_accuracy is None for run in own):
             continue
-        rounds = summary.rounds_to_target if summary.reached else summary.rounds
-        joules = summary.joules_to_target if summary.reached else summary.joules
-        for kind, predicted, measured in (("rounds", plan.rounds, rounds), ("joules", plan.energy_joules, joules)):
-            if measured and predicted > 0.0:
-                found[kind].append(Forecast(look, predicted, float(measured), summary.reached))
+        group = SchemeRuns(look.label, tuple(own))
+        for kind, predicted in (("rounds", plan.rounds), ("joules", plan.energy_joules)):
+            measured = group.spread(kind)
+            if measured is not None and measured.mean and predicted > 0.0:
+                ends = (measured.least, measured.most) if len(own) > 1 else ()
+                found[kind].append(Forecast(look, predicted, measured.mean, not group.missed, *ends))
+    return found
+
+
+def seed_points(runs: Sequence[RunResults]) -> list[SeedPoints]:
+    """Return the joules of each run to the target, for schemes with several seeds and known joules."""
+    found = []
+    for look, own in _with_looks(runs):
+        spread = SchemeRuns(look.label, tuple(own)).spread("joules")
+        if len(own) > 1 and spread is not None and spread.least > 0.0:
+            summaries = [run.summary for run in own]
+            joules = tuple((one.joules_to_target if one.reached else one.joules) or 0.0 for one in summaries)
+            found.append(SeedPoints(look, joules, tuple(one.reached for one in summaries), spread))
     return found
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewjoules.reports.curves import Curve, DeviceBars, Forecast
+from fewjoules.reports.curves import Curve, DeviceBars, Forecast, SeedPoints
 from fewjoules.reports.numbers import number, span
 
 MAX_NAMED = 8  # runs that one sentence describes
@@ -30,12 +30,31 @@ def error_in_words(drawn: Sequence[Curve]) -> str:
 
 
 def _curves_in_words(title: str, drawn: Sequence[Curve], x_unit: str) -> str:
+    schemes: dict[str, list[Curve]] = {}
+    for curve in drawn:
+        schemes.setdefault(curve.look.label, []).append(curve)
+    return _sentence(f"Line chart of {title}", [_ends_in_words(*item, x_unit) for item in schemes.items()])
+
+
+def _ends_in_words(label: str, own: Sequence[Curve], x_unit: str) -> str:
+    """Tell both ends of one run, or the ranges in which the runs of several seeds end."""
+    first = own[0]
+    if len(own) == 1:
+        start = f"{label} from {number(first.y[0])} % at {_at(first.x[0], x_unit)}"
+        return f"{start} to {number(first.y[-1])} % at {_at(first.x[-1], x_unit)}"
+    x, y = (np.array([getattr(curve, axis)[-1] for curve in own]) for axis in ("x", "y"))
+    at = f"round {span(x, '{:,.0f}')}" if x_unit == "round" else f"{span(x)} {x_unit}"
+    return f"{label} with {len(own)} seeds to {span(y)} % at {at}"
+
+
+def seeds_in_words(drawn: Sequence[SeedPoints]) -> str:
+    """Tell mean and range of the joules of each scheme over its seeds."""
     parts = [
-        f"{curve.look.label} from {number(curve.y[0])} % at {_at(curve.x[0], x_unit)} "
-        f"to {number(curve.y[-1])} % at {_at(curve.x[-1], x_unit)}"
-        for curve in drawn
+        f"{points.look.label} {number(points.spread.mean)} J on average, "
+        f"{number(points.spread.least)} to {number(points.spread.most)} J"
+        for points in drawn
     ]
-    return _sentence(f"Line chart of {title}", parts)
+    return _sentence("Chart of the joules of each seed", parts)
 
 
 def bars_in_words(bars: DeviceBars) -> str:

@@ -2,34 +2,42 @@
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
-from fewjoules.reports.comparison import column_titles, comparison_rows, headline, ranked, remarks
+from fewjoules.reports.comparison import by_label, column_titles, comparison_rows, headline, remarks
 from fewjoules.reports.curves import Look, looks
 from fewjoules.reports.page_figures import Section, sections
+from fewjoules.reports.seed_comparison import seed_headline, seed_remarks, seed_rows, seed_titles
+from fewjoules.reports.seeds import SchemeRuns, by_rank, grouped, several_seeds
 from fewjoules.runs.results import RunResults, plain_text
 
 MAX_SCENARIO_CHARACTERS = 65_536
+MAX_VALUES = 10  # of a fact that differs between seeds
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def write_page(runs: Sequence[RunResults], target: Path, title: str) -> None:
-    """Write the page of the runs, under a temporary name until it is complete."""
+def write_page(runs: Sequence[RunResults], target: Path, title: str, diverged: Mapping[str, int] | None = None) -> None:
+    """Write the page of the runs, under a temporary name until it is complete.
+
+    ``diverged`` counts by scheme the seeds that have no run.
+    """
     if not runs:
         raise InvalidInputError("a page must show at least 1 run, got 0")
-    text = page(ranked(runs), title)
+    text = page(by_rank(runs, diverged), title, diverged)
     with whole_file(target) as stream:
         stream.write(text.encode("utf-8", "replace"))
 
 
-def page(runs: Sequence[RunResults], title: str) -> str:
+def page(runs: Sequence[RunResults], title: str, diverged: Mapping[str, int] | None = None) -> str:
     """Return the page as HTML."""
     from plotly.offline import get_plotlyjs
 
+    groups = grouped(runs, diverged)
+    over_seeds = several_seeds(groups)
     figures = sections(runs)
     scripts = [
         f'<script type="application/json" id="figure-{place}-{number}">{_json(panel)}</script>'
@@ -38,9 +46,9 @@ def page(runs: Sequence[RunResults], title: str) -> str:
     ]
     body = [
         f'<p class="title">{html.escape(plain_text(title))}</p>',
-        f"<h1>{html.escape(headline(runs))}</h1>",
-        _remarks(runs),
-        _table(runs),
+        f"<h1>{html.escape(seed_headline(groups) if over_seeds else headline(runs))}</h1>",
+        _remarks(seed_remarks(groups) if over_seeds else remarks(runs)),
+        _seed_table(groups) if over_seeds else _table(runs),
         *(_section(place, section) for place, section in enumerate(figures)),
         _facts(runs),
         *_scenarios(runs),
@@ -62,13 +70,25 @@ def page(runs: Sequence[RunResults], title: str) -> str:
 
 def _table(runs: Sequence[RunResults]) -> str:
     look_of = {id(run): look for run, look in zip(runs, looks(runs), strict=True)}
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in column_titles(runs))
+    rows = [(row.cells, look_of[id(row.run)], row.missed) for row in comparison_rows(runs)]
+    return _ranking(column_titles(runs), rows)
+
+
+def _seed_table(groups: Sequence[SchemeRuns]) -> str:
+    look_of = {look.label: look for look in looks([run for group in groups for run in group.runs])}
+    rows = [(row.cells, look_of[row.cells[0]], row.failed) for row in seed_rows(groups)]
+    return _ranking(seed_titles(groups), rows)
+
+
+def _ranking(titles: Sequence[str], ranked_rows: Sequence[tuple[Sequence[str], Look, bool]]) -> str:
+    """Return a table of cells, look and whether the target was missed, the best first."""
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     rows = []
-    for place, row in enumerate(comparison_rows(runs)):
-        kind = "missed" if row.missed else "best" if place == 0 and len(runs) > 1 else ""
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row.cells[1:])
-        name = _swatch(_colour(look_of[id(row.run)])) + html.escape(row.cells[0])
-        rows.append(f'<tr class="{kind}"><td>{name}</td>{cells}</tr>')
+    for place, (cells, look, missed) in enumerate(ranked_rows):
+        kind = "missed" if missed else "best" if place == 0 and len(ranked_rows) > 1 else ""
+        others = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells[1:])
+        name = _swatch(_colour(look)) + html.escape(cells[0])
+        rows.append(f'<tr class="{kind}"><td>{name}</td>{others}</tr>')
     body = "\n".join(rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
 
@@ -81,8 +101,8 @@ def _swatch(colour: str) -> str:
     return f'<span class="swatch" style="background:{colour}"></span>'
 
 
-def _remarks(runs: Sequence[RunResults]) -> str:
-    items = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks(runs))
+def _remarks(sentences: Sequence[str]) -> str:
+    items = "".join(f"<li>{html.escape(remark)}</li>" for remark in sentences)
     return f'<ul class="remarks">{items}</ul>' if items else ""
 
 
@@ -118,12 +138,13 @@ def _numbers(section: Section) -> str:
 
 
 def _facts(runs: Sequence[RunResults]) -> str:
-    """Return a table of how the runs were made; facts that differ are listed for each run."""
-    names = [look.label for look in looks(runs)]
-    told = [_all_facts(run) for run in runs]
+    """Return a table of how the runs were made; facts that differ are listed for each scheme."""
+    schemes = by_label(runs)
+    names = list(schemes)
+    told = [[_all_facts(run) for run in own] for own in schemes.values()]
     rows = []
-    for fact in dict.fromkeys(key for facts in told for key in facts):
-        values = [facts.get(fact, "-") for facts in told]
+    for fact in dict.fromkeys(key for own in told for facts in own for key in facts):
+        values = [_over_seeds([facts.get(fact, "-") for facts in own]) for own in told]
         if len(set(values)) == 1:
             text = html.escape(values[0])
         else:
@@ -131,6 +152,12 @@ def _facts(runs: Sequence[RunResults]) -> str:
         rows.append(f"<tr><th>{html.escape(fact)}</th><td>{text}</td></tr>")
     body = "\n".join(rows)
     return f'<section><h2>How this was made</h2><table class="facts"><tbody>\n{body}\n</tbody></table></section>'
+
+
+def _over_seeds(values: Sequence[str]) -> str:
+    """Return a fact of the runs of one scheme: one value, or the different ones of its seeds."""
+    different = list(dict.fromkeys(values))
+    return ", ".join([*different[:MAX_VALUES], *(["…"] if len(different) > MAX_VALUES else [])])
 
 
 def _all_facts(run: RunResults) -> dict[str, str]:

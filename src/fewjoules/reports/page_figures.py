@@ -13,6 +13,7 @@ from fewjoules.reports import curves, figure_words
 from fewjoules.reports.booked import booked_by_kind, booked_by_mark
 from fewjoules.reports.comparison import common_target, percent
 from fewjoules.reports.curves import Curve, Look
+from fewjoules.reports.seeds import grouped, several_seeds
 from fewjoules.runs.results import RunResults
 
 FEW_POINTS = 40  # up to this many, each point is marked
@@ -52,7 +53,38 @@ class Section:
 
 def sections(runs: Sequence[RunResults]) -> list[Section]:
     """Return the sections of the five figures, and tables of the joules by kind and mark where runs tell them."""
-    return [_accuracy(runs), _error(runs), _joules(runs), *_booked(runs), _sparsity(runs), _forecast(runs)]
+    figures = [_accuracy(runs), _error(runs), _joules(runs), *_booked(runs), _sparsity(runs), _forecast(runs)]
+    return [*_seeds(runs), *figures]
+
+
+def _seeds(runs: Sequence[RunResults]) -> list[Section]:
+    """Return the joules of each seed, where there are several."""
+    drawn = curves.seed_points(runs)
+    if not drawn:
+        return []
+    data = [trace for place, points in enumerate(drawn) for trace in _seed_traces(points, place)]
+    y_axis = _named_axis([points.look.label for points in drawn], most=len(drawn))
+    y_axis |= {"tickangle": 0, "range": [len(drawn) - 0.5, -0.5]}
+    values = [joules for points in drawn for joules in points.joules]
+    what = "energy of all devices" if common_target(runs) is None else "energy of all devices to the target"
+    layout = _layout(_log_axis(f"{what} (J)", values), y_axis)
+    layout |= {"showlegend": False, "height": 100 + 36 * len(drawn)}
+    caption = "Circles: one seed each. Bar: their mean."
+    if not all(reached for points in drawn for reached in points.reached) and common_target(runs) is not None:
+        caption += " A triangle: the run stopped before it met the target."
+    words = figure_words.seeds_in_words(drawn)
+    return [Section("Energy by seed", caption, ({"data": data, "layout": layout},), (words,))]
+
+
+def _seed_traces(points: curves.SeedPoints, place: int) -> list[Json]:
+    colour = _colour(points.look)
+    symbols = ["circle" if reached else "triangle-right" for reached in points.reached]
+    seeds = {"color": colour, "size": 9, "symbol": symbols, "opacity": 0.55}
+    bar = {"color": colour, "size": 22, "symbol": "line-ns", "line": {"color": colour, "width": 3}}
+    dots = _point(0.0, place, seeds, "%{x:.4g} J<extra></extra>")
+    spaced = place + 0.5 * np.linspace(-0.5, 0.5, len(points.joules))  # so that equal seeds do not hide each other
+    dots |= {"x": list(points.joules), "y": _numbers(spaced)}
+    return [dots, _point(points.spread.mean, place, bar, "mean: %{x:.4g} J<extra></extra>")]
 
 
 def _accuracy(runs: Sequence[RunResults]) -> Section:
@@ -65,12 +97,15 @@ def _accuracy(runs: Sequence[RunResults]) -> Section:
     target = common_target(runs)
     low, high = curves.accuracy_range(drawn, target)
     layout = _layout(x_axis, _axis("test accuracy (%)", low, high))
+    one_each = " Each seed has a line." if any(curve.seed is not None for curve in drawn) else ""
     caption = "Ringed: the evaluation that met the target." if any(curve.goal for curve in drawn) else ""
     if target is not None:
         layout["shapes"] = [_line_at(100.0 * target)]
         caption = f"Dotted: the target of {percent(target)}. {caption}"
     words = figure_words.accuracy_in_words(drawn)
-    return Section(title, caption, (_lines(drawn, layout, "round %{x:,}: %{y:.2f} %"),), (words,))
+    return Section(
+        title, f"{caption}{one_each}".strip(), (_lines(drawn, layout, "round %{x:,}: %{y:.2f} %"),), (words,)
+    )
 
 
 def _error(runs: Sequence[RunResults]) -> Section:
@@ -97,6 +132,8 @@ def _joules(runs: Sequence[RunResults]) -> Section:
         return Section(title, "Joules are unknown, so there is nothing to draw.")
     legend = {kind: curves.KIND_COLOURS[kind] for kind in KINDS if any(kind in bars.joules for bars in drawn)}
     caption = "Joules of the whole run."
+    if any(bars.least is not None for bars in drawn):
+        caption = "Joules of the whole run, means over the seeds; lines: least to most."
     if any(bars.names is None for bars in drawn):
         caption += " Devices are sorted by their joules; a bar is the mean of its neighbours."
     if len(drawn) > 1:
@@ -123,6 +160,8 @@ def _bars(bars: curves.DeviceBars, *, titled: bool) -> Json:
         }
         for kind, values in bars.joules.items()
     ]
+    if bars.least is not None and bars.most is not None:
+        data.append(_ranges(x, np.sum(list(bars.joules.values()), axis=0), bars.least, bars.most))
     layout = _layout(x_axis, _axis("joules of a device"), bars.names)
     layout |= {"barmode": "stack", "bargap": 0 if sorted_devices else 0.25, "height": 330}
     layout["showlegend"] = False  # one legend for all panels
@@ -133,15 +172,25 @@ def _bars(bars: curves.DeviceBars, *, titled: bool) -> Json:
     return {"data": data, "layout": layout}
 
 
+def _ranges(x: Sequence[float], mean: FloatArray, least: FloatArray, most: FloatArray) -> Json:
+    """Return lines from least to most around the tops of bars."""
+    reach = {"type": "data", "symmetric": False, "array": _numbers(most - mean), "arrayminus": _numbers(mean - least)}
+    reach |= {"color": _INK, "thickness": 1, "width": 3}
+    trace = {"type": "scatter", "mode": "markers", "x": x, "y": _numbers(mean), "error_y": reach}
+    return trace | {"marker": {"size": 1, "color": _INK}, "hoverinfo": "skip"}
+
+
 def _booked(runs: Sequence[RunResults]) -> list[Section]:
     """Return the joules of each run by kind and by mark, as tables."""
+    groups = grouped(runs)
+    means = " Means over the seeds." if several_seeds(groups) else ""
     marks = (
         "Joules of the whole run by where their costs come from: a meter on the device (measured), a model of it "
         "(fitted), published figures of such devices (profile), or none of these (assumed)."
     )
     found = [
-        ("Energy by kind", "Joules of the whole run, all devices.", booked_by_kind(runs)),
-        ("Where the joules come from", marks, booked_by_mark(runs)),
+        ("Energy by kind", f"Joules of the whole run, all devices.{means}", booked_by_kind(groups)),
+        ("Where the joules come from", f"{marks}{means}", booked_by_mark(groups)),
     ]
     return [Section(title, caption, numbers=numbers) for title, caption, numbers in found if numbers is not None]
 
@@ -175,13 +224,15 @@ def _forecast(runs: Sequence[RunResults]) -> Section:
     panels = []
     for kind, rows in found.items():
         data = [trace for place, row in enumerate(rows) for trace in _dumbbell(row, place)]
-        values = [value for row in rows for value in (row.predicted, row.measured)]
+        values = [value for row in rows for value in (row.predicted, row.measured, row.least, row.most) if value]
         y_axis = _named_axis([row.look.label for row in rows], most=len(rows))
         y_axis |= {"tickangle": 0, "range": [len(rows) - 0.5, -0.5]}
         layout = _layout(_log_axis(f"{kind} to the target", values), y_axis)
         layout |= {"showlegend": False, "height": 100 + 36 * len(rows)}
         panels.append({"data": data, "layout": layout})
     caption = "Open: the plan's prediction. Filled: the run."
+    if any(row.least is not None for rows in found.values() for row in rows):
+        caption = "Open: the plan's prediction. Filled: the mean of the runs; line with ends: least to most."
     if any(not row.reached for rows in found.values() for row in rows):
         caption += " A triangle: the run stopped before it met the target."
     words = tuple(figure_words.forecasts_in_words(kind, rows) for kind, rows in found.items())
@@ -202,11 +253,15 @@ def _dumbbell(row: curves.Forecast, place: int) -> list[Json]:
     least = "" if row.reached else "at least "
     ring = {"color": _PAPER, "size": 11, "line": {"color": colour, "width": 2}}
     dot = {"color": colour, "size": 11, "symbol": "circle" if row.reached else "triangle-right"}
+    reach: Json = {}
+    if row.least is not None and row.most is not None:
+        ends_of = {"array": [row.most - row.measured], "arrayminus": [row.measured - row.least]}
+        reach = {"error_x": {"type": "data", "symmetric": False, "color": _INK, "thickness": 1, "width": 5} | ends_of}
     line = {"color": colour, "width": 2}
     ends = [row.predicted, row.measured]
     return [
         {"type": "scatter", "mode": "lines", "x": ends, "y": [place, place], "line": line, "hoverinfo": "skip"},
-        _point(row.measured, place, dot, f"measured: {least}%{{x:.4g}}<extra></extra>"),
+        _point(row.measured, place, dot, f"measured: {least}%{{x:.4g}}<extra></extra>") | reach,
         _point(row.predicted, place, ring, "predicted: %{x:.4g}<extra></extra>"),
     ]
 
@@ -219,15 +274,17 @@ def _lines(drawn: Sequence[Curve], layout: Json, hover: str) -> Json:
     data = [_trace(curve, hover) for curve in drawn]
     for curve in drawn:
         if curve.goal is not None:
-            ring = {"symbol": "circle-open", "size": 15, "color": _colour(curve.look), "line": {"width": 2}}
-            data.append(_point(*curve.goal, ring, "") | {"showlegend": False, "hoverinfo": "skip"})
+            size, width = (15, 2) if curve.seed is None else (9, 1)
+            ring = {"symbol": "circle-open", "size": size, "color": _colour(curve.look), "line": {"width": width}}
+            group = {} if curve.seed is None else {"legendgroup": curve.look.label}
+            data.append(_point(*curve.goal, ring, "") | {"showlegend": False, "hoverinfo": "skip"} | group)
     layout["showlegend"] = len(drawn) > 1
     return {"data": data, "layout": layout}
 
 
 def _trace(curve: Curve, hover: str) -> Json:
     look = curve.look
-    return {
+    trace: Json = {
         "type": "scatter",
         "name": html.escape(curves.short(look.label, 40)),
         "x": _numbers(curve.x),
@@ -237,6 +294,11 @@ def _trace(curve: Curve, hover: str) -> Json:
         "marker": {"color": _colour(look), "size": 6, "symbol": _SYMBOLS[look.marker]},
         "hovertemplate": hover + "<extra>%{fullData.name}</extra>",
     }
+    if curve.seed is None:
+        return trace
+    mode = "lines" if curve.x.size > 1 else "markers"
+    trace["line"] |= {"width": 1}
+    return trace | {"mode": mode, "legendgroup": look.label, "showlegend": curve.seed == 0}
 
 
 def _layout(x_axis: Json, y_axis: Json, names: Sequence[str] | None = None) -> Json:

@@ -12,8 +12,9 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
 from fewjoules.provenance import KINDS
 from fewjoules.reports import curves, figure_words
-from fewjoules.reports.comparison import common_target, ranked
+from fewjoules.reports.comparison import common_target
 from fewjoules.reports.plots import FORMATS, STYLE, save_with_words
+from fewjoules.reports.seeds import by_rank
 from fewjoules.runs.results import RunResults
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def save_plots(runs: Sequence[RunResults], folder: Path, format: PlotFormat = "p
         raise InvalidInputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     if not runs:
         raise InvalidInputError("plots must show at least 1 run, got 0")
-    runs = ranked(runs)
+    runs = by_rank(runs)
     folder.mkdir(parents=True, exist_ok=True)
     saved = []
     with mpl.rc_context(_STYLE), _quiet_glyphs():
@@ -114,6 +115,8 @@ def draw_joules(runs: Sequence[RunResults]) -> "Figure | None":
         for kind, values in bars.joules.items():
             axes.bar(x, values, width, bottom=base, color=curves.KIND_COLOURS[kind], linewidth=0)
             base = base + values
+        if bars.least is not None and bars.most is not None:
+            axes.errorbar(x, base, [base - bars.least, bars.most - base], fmt="none", ecolor="black", elinewidth=0.7)
         axes.grid(visible=False, axis="x")
         axes.set_ylabel("joules")
         if len(drawn) > 1:
@@ -160,7 +163,10 @@ def draw_forecast(runs: Sequence[RunResults]) -> "Figure | None":
             axes.plot([row.predicted, row.measured], [place, place], color=colour, linewidth=1.2)
             axes.plot(row.measured, place, "o" if row.reached else ">", color=colour, markersize=5)
             axes.plot(row.predicted, place, "o", color=colour, markerfacecolor="white", markersize=5)
-        _log(axes, "x", [value for row in rows for value in (row.predicted, row.measured)])
+            if row.least is not None and row.most is not None:
+                axes.plot([row.least, row.most], [place, place], "|-", color="black", linewidth=0.7, markersize=5)
+        values = [value for row in rows for value in (row.predicted, row.measured, row.least, row.most) if value]
+        _log(axes, "x", values)
         axes.set_yticks(range(len(rows)), [_text(row.look.label) for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
@@ -197,13 +203,15 @@ def _figure(panels: int, height_inches: float) -> "tuple[Figure, list[Axes]]":
 def _draw_lines(axes: "Axes", drawn: Sequence[curves.Curve]) -> None:
     for curve in drawn:
         look = curve.look
-        marker = look.marker if curve.x.size <= FEW_POINTS else "none"
-        label = _text(look.label)
+        plain = curve.seed is None
+        marker = look.marker if curve.x.size <= (FEW_POINTS if plain else 1) else "none"
+        label = _text(look.label) if not curve.seed else "_nolegend_"
+        width, ring = (1.2, 8) if plain else (0.7, 5)
         axes.plot(
-            curve.x, curve.y, _dash(curve), color=look.colour, marker=marker, markersize=3, linewidth=1.2, label=label
+            curve.x, curve.y, _dash(curve), color=look.colour, marker=marker, markersize=3, linewidth=width, label=label
         )
         if curve.goal is not None:
-            axes.plot(*curve.goal, "o", markersize=8, markerfacecolor="none", color=look.colour)
+            axes.plot(*curve.goal, "o", markersize=ring, markerfacecolor="none", color=look.colour)
 
 
 def _dash(curve: curves.Curve) -> Any:

@@ -1,4 +1,4 @@
-"""Run a plan in a results folder: start, checkpoint, resume and finish. docs/ledger.md lists the files."""
+"""Run an entry in a results folder: start, checkpoint, resume and finish. docs/ledger.md lists the files."""
 
 import contextlib
 import math
@@ -19,9 +19,9 @@ from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, remove_par
 from fewjoules.ledger.parquet import read_blocks
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.ledger.sums import SUMMED_COLUMNS, joules_by_kind
-from fewjoules.planner.plan import Plan
 from fewjoules.runs.checkpoint import save_tensors
 from fewjoules.runs.device import device_name
+from fewjoules.runs.entry import Entry
 from fewjoules.runs.files import (
     BEGUN,
     CHECKPOINT,
@@ -42,7 +42,7 @@ from fewjoules.runs.metered import MeterLog
 from fewjoules.runs.saver import Checkpoints, require_every_round
 from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.runs.settings import save_scenario
-from fewjoules.runs.task import ScenarioTask, identity_of, options_for
+from fewjoules.runs.task import ScenarioTask, identity_of
 from fewjoules.runs.training import Training, train_task
 
 
@@ -101,11 +101,11 @@ def is_finished(folder: Path) -> bool:
 
 
 def run_in_folder(
-    task: ScenarioTask, plan: Plan, folder: Path, settings: RunSettings, *, resume: bool
+    task: ScenarioTask, entry: Entry, folder: Path, settings: RunSettings, *, resume: bool
 ) -> dict[str, Any]:
-    """Train a plan from the start or from a checkpoint, write the results and return the content of run.json."""
+    """Train an entry from the start or from a checkpoint, write the results and return the content of run.json."""
     began = time.monotonic()
-    task = replace(task, fleet=plan.fleet_at_points(task.scenario.fleet))
+    task = replace(task, fleet=entry.fleet(task.scenario.fleet))
 
     def opened(simulator: Simulator) -> TrainingLoop:
         identity = identity_of(task, simulator.options) | {"execution": simulator.execution.name}
@@ -117,7 +117,8 @@ def run_in_folder(
             settings.begin()
         make_folder(folder)
         save_scenario(folder, task.scenario)
-        plan.save(folder / PLAN)
+        if entry.plan is not None:
+            entry.plan.save(folder / PLAN)
         loop = saver.new_loop(fresh=not resume) if saved is None else saver.resumed_loop(saved)
         remove_partials(folder)
         if settings.meter is not None:
@@ -127,7 +128,7 @@ def run_in_folder(
 
     training = train_task(
         task,
-        options_for(task, plan),
+        entry.options(task),
         opened=opened,
         on_round=_metered_rounds(folder, settings),
         should_stop=settings.should_stop,
@@ -136,7 +137,7 @@ def run_in_folder(
         if settings.meter is not None:
             settings.meter.save(folder)
         return {"stop_reason": training.reason, "rounds": training.rounds}
-    return _finish(folder, task, plan, training, began, settings.meter)
+    return _finish(folder, task, entry, training, began, settings.meter)
 
 
 def _metered_rounds(folder: Path, settings: RunSettings) -> Callable[[Report], None] | None:
@@ -154,7 +155,7 @@ def _metered_rounds(folder: Path, settings: RunSettings) -> Callable[[Report], N
 
 
 def _finish(
-    folder: Path, task: ScenarioTask, plan: Plan, training: Training, began: float, meter: MeterLog | None
+    folder: Path, task: ScenarioTask, entry: Entry, training: Training, began: float, meter: MeterLog | None
 ) -> dict[str, Any]:
     """Write all results, then run.json, which marks the run as finished; last, remove the files for a resume."""
     loop = training.loop
@@ -163,11 +164,12 @@ def _finish(
     require_every_round(folder, loop)
     loop.ledger.finish(folder / LEDGER_TABLE, keep_parts=True)
     loop.metrics.finish(folder / METRICS_TABLE, keep_parts=True)
-    summary = _summary(task, plan, training) | {"wall_seconds": round(time.monotonic() - began, 3)}
+    summary = _summary(task, entry, training) | {"wall_seconds": round(time.monotonic() - began, 3)}
     # of the finished table, whose blocks do not depend on when the run was interrupted
     summary["joules_by_kind"] = joules_by_kind(read_blocks(folder / LEDGER_TABLE, LEDGER, SUMMED_COLUMNS))
     summary["metered"] = None if meter is None else meter.total().to_dict()
-    summary["checksums"] = {name: checksum_of(folder / name) for name in RESULT_FILES}
+    written = [name for name in RESULT_FILES if name != PLAN or entry.plan is not None]
+    summary["checksums"] = {name: checksum_of(folder / name) for name in written}
     write_sealed(folder / RUN, summary)
     clean_up(folder)
     return summary
@@ -183,7 +185,7 @@ def clean_up(folder: Path) -> None:
     remove_partials(folder)
 
 
-def _summary(task: ScenarioTask, plan: Plan, training: Training) -> dict[str, Any]:
+def _summary(task: ScenarioTask, entry: Entry, training: Training) -> dict[str, Any]:
     loop, simulator = training.loop, training.simulator
     options, totals = simulator.options, loop.totals
     metrics = loop.metrics.rows()
@@ -195,7 +197,7 @@ def _summary(task: ScenarioTask, plan: Plan, training: Training) -> dict[str, An
         "finished": True,
         "fewjoules_version": __version__,
         "scenario": task.scenario.name,
-        "scheme": plan.scheme,
+        "scheme": entry.name,
         "stop_reason": training.reason,
         "target_accuracy": target,
         "target_reached": None if target is None else at is not None,

@@ -48,6 +48,7 @@ class RunSummary:
     seconds_to_target: float | None
     realised_over_planned_radio: float | None
     test_accuracy: float | None
+    seed: int | None  # None in files that do not tell it
     metered: Metered | None
     facts: Mapping[str, str]  # circumstances of the run by name, for display
     checksums: Mapping[str, int]  # of the other files by name; none in files of old
@@ -178,6 +179,7 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         seconds_to_target=optional("seconds_to_target"),
         realised_over_planned_radio=optional("realised_over_planned_radio"),
         test_accuracy=optional("test_accuracy", high=1.0),
+        seed=_seed(data.get("seed")),
         metered=None if data.get("metered") is None else Metered.from_dict(data["metered"]),
         facts=_facts(data, sparsity.size),
         checksums=_checksums(data.get("checksums", {})),
@@ -188,6 +190,10 @@ def _returns(told: Any) -> tuple[int, ...]:
     if not isinstance(told, list):
         raise InvalidInputError(f"returns must be a list of rounds, got {shown(told)}")
     return tuple(require_integer("returns", number, low=1, high=_MANY) for number in told)
+
+
+def _seed(told: Any) -> int | None:
+    return None if told is None else require_integer("seed", told, low=0, high=2**63 - 1)
 
 
 def _checksums(told: Any) -> dict[str, int]:

@@ -20,6 +20,8 @@ _KINDS = {
     "meter": bool,
     "no_guard": bool,
     "schemes": list,
+    "seeds": int,
+    "rates": dict,
     "checksums": dict,
 }
 
