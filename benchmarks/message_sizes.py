@@ -2,10 +2,10 @@
 
 Two networks train on the embedded digits, each device with a sparsity of its own, once for every kind of values; a
 third set of messages comes from made-up updates of LeNet5's size, with a scale for each layer and error feedback. Laws
-are fitted to the sparsities 5, 20, 100 and 500 of all kinds together (``fit_message_size``) and predict the others.
+are fitted to the sparsities 1, 5, 20, 100 and 500 of all kinds together (``fit_message_size``), and predict the others.
 Errors are predicted / measured - 1 in percent; a star marks what was fitted, and the last column has the largest error
-at the sparsities between. Below sparsity 2 the codec writes the missing positions or none at all: no law is fitted
-there, and the errors show what plans then get wrong.
+at the sparsities between. Below sparsity 2 the codec writes the missing positions or none at all: for coarse values no
+law is fitted there, and the errors show what plans then get wrong.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from report import git_commit, print_table, processor
 
 from fewjoules.codec import SparseUpdate, encode
 from fewjoules.codec.select import top_k_with_feedback
-from fewjoules.physics.message_fit import LEAST_SPARSITY, VALUE_KINDS, MessageObservation, fit_message_size
+from fewjoules.physics.message_fit import VALUE_KINDS, MessageObservation, fit_message_size, least_observed_sparsity
 from fewjoules.physics.message_size import MessageSize, least_entry_bits
 from fewjoules.planner.schemes import unified
 from fewjoules.runs.task import options_for, prepare, varied
@@ -29,7 +29,8 @@ from fewjoules.runs.training import train_task
 from fewjoules.scenario import Scenario
 
 SPARSITIES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
-FITTED = (5.0, 20.0, 100.0, 500.0)
+FITTED = (1.0, 5.0, 20.0, 100.0, 500.0)
+PREDICTED = (10.0, 50.0, 200.0)
 FORMULA_BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "qsgd": 5, "ternary": 2, "two-bit": 2}
 LEVELS = 15
 LENET5 = ((500, 0.02), (20, 0.03), (25_000, 4e-3), (50, 0.01), (400_000, 8e-4), (500, 3e-3), (5000, 6e-3), (10, 0.02))
@@ -83,6 +84,11 @@ def _mean(parameters: int, entries: NDArray[np.int64], size_bytes: NDArray[np.in
     return parameters / float(entries.mean()), 8.0 * float(size_bytes.mean())
 
 
+def is_fitted(kind: str, sparsity: float) -> bool:
+    """Whether a law is fitted to these messages."""
+    return sparsity in FITTED and sparsity >= least_observed_sparsity(kind)
+
+
 def print_errors(title: str, sizes: Sizes, parameters: int, law_of: Callable[[str], MessageSize], fitted: bool) -> None:
     """Print a row for each kind of values with the error at each sparsity."""
     print(f"\n  {title}")
@@ -92,8 +98,8 @@ def print_errors(title: str, sizes: Sizes, parameters: int, law_of: Callable[[st
         for sparsity in SPARSITIES:
             exact, bits = sizes[kind, sparsity]
             error = float(law.bits(parameters, exact)) / bits - 1.0
-            cells.append(f"{100.0 * error:.1f}{'*' if fitted and sparsity in FITTED else ''}")
-            if min(FITTED) < sparsity < max(FITTED) and sparsity not in FITTED:
+            cells.append(f"{100.0 * error:.1f}{'*' if fitted and is_fitted(kind, sparsity) else ''}")
+            if sparsity in PREDICTED:
                 between.append(abs(error))
         constants = f"{law.fixed_bits:.0f}, {law.scale:.2f}, {law.entry_bits:.2f}"
         table.append([kind, constants, *cells, f"{100.0 * max(between):.1f}"])
@@ -111,11 +117,7 @@ def report(title: str, parameters: int, sizes: Sizes, exponent: float) -> None:
     print_errors(
         "formula (25)", sizes, parameters, lambda kind: MessageSize.formula_25(FORMULA_BITS[kind]), fitted=False
     )
-    known = [
-        MessageObservation(kind, *size)
-        for (kind, sparsity), size in sizes.items()
-        if sparsity in FITTED and size[0] >= LEAST_SPARSITY
-    ]
+    known = [MessageObservation(kind, *size) for (kind, sparsity), size in sizes.items() if is_fitted(kind, sparsity)]
     for plans, least in (
         ("plans from sparsity 2 on, no batteries", least_entry_bits(2.0, exponent, batteries=False)),
         ("any plan", least_entry_bits()),

@@ -108,8 +108,8 @@ def test_a_law_that_plans_could_not_use_is_replaced_by_a_near_one():
     ("make", "says"),
     [
         (
-            lambda: MessageObservation("float32", 1.0, 1e5),
-            "sparsity of messages to fit must be a finite number at least 2",
+            lambda: MessageObservation("int8", 1.0, 1e5),
+            "sparsity of int8 messages to fit must be a finite number at least 2",
         ),
         (lambda: MessageObservation("int4", 5.0, 1e5), "values must be one of float32, float16"),
         (lambda: MessageObservation("int8", 5.0, 0.0), "bits of a message must be a finite number above 0, got 0.0"),

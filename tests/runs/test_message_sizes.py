@@ -84,12 +84,19 @@ def test_formula_25_is_further_off(task, observations):
         assert float(MessageSize.formula_25(32).bits(task.scenario.parameters, other.sparsity)) > 1.15 * other.bits
 
 
-def test_observations_are_the_means_of_the_ledger_without_dense_messages(task):
-    training = trained(task, (1.0, 20.0), "float32")
+def test_a_law_of_float32_holds_for_dense_messages_too(task, observations):
+    known = split(observations["float32"], (1.0, 5.0, 50.0))
+    law = fit_message_size(task.scenario.parameters, known).laws["float32"]
+    for other in split(observations["float32"], (1.0, 10.0, 20.0)):
+        assert float(law.bits(task.scenario.parameters, other.sparsity)) == pytest.approx(other.bits, rel=0.03)
+
+
+def test_observations_are_the_means_of_the_ledger_without_dense_messages_of_coarse_values(task):
+    training = trained(task, (1.0, 20.0), "two-bit")
     (found,) = observed_messages(training)
     rows = training.loop.ledger.rows()
     sparse = rows[rows["device"] % 2 == 1]
-    assert found.values == "float32"
+    assert found.values == "two-bit"
     assert found.bits == pytest.approx(8.0 * sparse["payload_bytes"].mean())
     assert found.sparsity == pytest.approx(13_706 / sparse["entries"].mean())
     assert found.weight == sparse.size

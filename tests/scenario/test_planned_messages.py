@@ -50,7 +50,7 @@ def test_a_message_costs_about_what_was_planned(architecture, sparsity, tmp_path
         batch_size=4,
         device="cpu",
     )
-    planned = float(scenario.problem().message_joules(sparsity)[0])
+    planned = float(scenario.problem().round_costs.message_joules(sparsity)[0])
     # (25) has 33 bits for a value, of which the codec saves up to a quarter
     assert 0.7 * planned < run.ledger["uplink_joules"].mean() < 1.05 * planned
     seconds = scenario.problem().device_seconds(1, sparsity)

@@ -21,7 +21,8 @@ from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
 from fewjoules.physics.message_size import MAX_ENTRY_BITS, MessageSize, least_entry_bits
 
-LEAST_SPARSITY = 2.0  # below it the codec writes the missing positions or none, and messages of coarse values shrink
+_LEAST_SPARSITY = 2.0  # below it the codec writes the missing positions or none, and messages of coarse values shrink
+_SMOOTH = ("float32", "bfloat16")  # whose values are so long that it hardly shows
 _RELATIVE_ERROR = 0.01  # of the law beside a mean over many messages
 _LEAST_SCALE = 1e-3
 _LESSER = 0.1
@@ -49,6 +50,11 @@ _VALUES: Mapping[str, _Part] = {
 VALUE_KINDS = tuple(_VALUES)
 
 
+def least_observed_sparsity(values: str) -> float:
+    """Return the least sparsity whose messages follow the law of a kind of values."""
+    return 1.0 if values in _SMOOTH else _LEAST_SPARSITY
+
+
 @dataclass(frozen=True, slots=True)
 class MessageObservation:
     """The mean bits of messages of one kind of values and one sparsity, d / (entries sent); ``weight`` counts them."""
@@ -62,7 +68,8 @@ class MessageObservation:
         """Refuse what no codec can have written."""
         if self.values not in _VALUES:
             raise InvalidInputError(f"values must be one of {', '.join(VALUE_KINDS)}, got {shown(self.values)}")
-        require_number("sparsity of messages to fit", self.sparsity, low=LEAST_SPARSITY)
+        least = least_observed_sparsity(self.values)
+        require_number(f"sparsity of {self.values} messages to fit", self.sparsity, low=least)
         require_number("bits of a message", self.bits, low=0.0, above=True)
         require_number("weight of an observation", self.weight, low=0.0, above=True)
 
@@ -140,7 +147,7 @@ def _convex(
         return law
     known = zip(observations, _weights(observations), strict=True)
     points = [(one.sparsity, one.bits, weight) for one, weight in known if one.values == kind]
-    for sparsity in np.geomspace(LEAST_SPARSITY, max(LEAST_SPARSITY, min(1000.0, parameters)), 9).tolist():
+    for sparsity in np.geomspace(_LEAST_SPARSITY, max(_LEAST_SPARSITY, min(1000.0, parameters)), 9).tolist():
         points.append((sparsity, float(law.bits(parameters, sparsity)), _LESSER / _RELATIVE_ERROR))
     rows = []
     for sparsity, bits, weight in points:
