@@ -100,15 +100,30 @@ def test_a_scale_is_a_price_of_bits(law, round_seconds):
 
 
 @pytest.mark.parametrize("round_seconds", [None, 0.06])
-@pytest.mark.parametrize("battery", [None, 2.5])
-def test_fixed_bits_are_costs_of_a_message(round_seconds, battery):
+@pytest.mark.parametrize("share", [None, 0.98])
+def test_fixed_bits_are_costs_of_a_message(round_seconds, share):
+    """Also within a battery that holds a share of what the second device would spend without it."""
     law = MessageSize(scale=0.9, entry_bits=8.0)
-    fleet = timed_fleet(battery_joules=battery)
-    longer = fleet.with_message_bits(700.0)
     fixed = replace(law, fixed_bits=700.0)
+    fleet = timed_fleet(joules_per_bit=[1e-7, 1e-6])
+    if share is not None:
+        free = timed_problem(fleet=fleet, message=fixed, downlink=server(fixed), round_seconds=round_seconds)
+        plan = fj.solve(free)
+        spent = plan.rounds * free.round_joules(plan.local_steps, plan.sparsity, plan.downlink_sparsity)
+        fleet = fleet.changed(battery_joules=[np.inf, share * spent[1]])
+    longer = fleet.with_message_bits(700.0)
     with_bits = timed_problem(fleet=fleet, message=fixed, downlink=server(fixed), round_seconds=round_seconds)
     without = timed_problem(fleet=longer, message=law, downlink=server(law), round_seconds=round_seconds)
     assert_same(fj.solve(with_bits), fj.solve(without))
+
+
+def test_joules_of_a_round_are_those_of_its_kinds():
+    law = MessageSize(fixed_bits=5000.0, scale=0.9, entry_bits=8.0)
+    problem = timed_problem(message=law, downlink=server(replace(law, fixed_bits=900.0)))
+    kinds = problem.round_costs.joules_by_kind(5, 20.0, 30.0)
+    np.testing.assert_allclose(sum(kinds.values()), problem.round_joules(5, 20.0, 30.0), rtol=1e-12)
+    bits = reference.message_bits(problem, 20.0)
+    np.testing.assert_allclose(kinds["uplink"], problem.fleet.joules_per_bit * bits + 1e-5, rtol=1e-12)
 
 
 def test_the_server_has_a_law_of_its_own():

@@ -120,7 +120,7 @@ class _Bounds(NamedTuple):
     @classmethod
     def of(cls, B: FloatArray, lower: FloatArray, upper: float, n: float) -> "_Bounds":
         y_lower, y_upper = np.log(lower) - B, np.log(upper) - B
-        convex = (np.maximum(y, 1.0 / n) for y in (y_lower, y_upper))  # where nothing is chosen, y may be less
+        convex = (np.maximum(y, 1.0 / n) for y in (y_lower, y_upper))  # y may be less where the bounds meet
         return cls(B, y_lower, y_upper, *(np.asarray(n * y - np.log(y)) for y in convex))
 
     def part(self, part: slice) -> "_Bounds":
@@ -162,7 +162,6 @@ class Frontier:
         self._n = exponent + 1.0
         self._lower = np.asarray(lower, dtype=np.float64)
         self._upper = upper
-        self._chosen = bool(np.any(self._lower < upper))
         self._bounds = _Bounds.of(1.0 - kappa * _LN2, self._lower, upper, self._n)
         self._pool = ThreadPoolExecutor(CORES) if costs.size > _CHUNKS_FOR_THREADS * _CHUNK else None
 
@@ -219,8 +218,6 @@ class Frontier:
 
     def _stationary(self, log_cost: FloatArray, log_multiplier: ArrayLike, bounds: _Bounds) -> FloatArray:
         t = np.clip(log_cost + self._offset(log_multiplier, bounds.B), bounds.t_lower, bounds.t_upper)
-        if not self._chosen:
-            return np.broadcast_to(bounds.y_lower, t.shape)
         return np.minimum(lambert_root(t, self._n, bounds.y_lower), bounds.y_upper)
 
     def _sums(self, log_multiplier: FloatArray, part: slice) -> tuple[FloatArray, FloatArray]:
