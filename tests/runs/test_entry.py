@@ -8,6 +8,7 @@ import pytest
 from fewjoules.cli.entrants import NAMES, SETS, entries_of
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.presets import PRESETS
+from fewjoules.errors import InvalidInputError
 from fewjoules.planner.schemes import SCHEMES
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.entry import METHOD_OPTIONS, planned_entry, preset_entry
@@ -58,6 +59,17 @@ def test_without_rounds_a_preset_may_take_the_local_steps_of_the_longest_plan(na
     own = entry.options(task)
     assert own.rounds == math.ceil(steps / own.local_steps)
     assert (own.rounds - 1) * own.local_steps < steps
+
+
+def test_where_no_plan_is_feasible_a_preset_needs_rounds(tmp_path):
+    impossible = ("[limits]", "[limits]\nround_seconds = 1e-9")
+    task = task_of(tmp_path, replace=[impossible])
+    (entry,) = entries_of(task.scenario.problem(), ["dgc"], {})
+    assert entry.options(task).rounds == 2
+    without = task_of(tmp_path, replace=[impossible, (ROUNDS, "")])
+    (entry,) = entries_of(without.scenario.problem(), ["dgc"], {})
+    with pytest.raises(InvalidInputError, match=r"training\.rounds is missing"):
+        entry.options(without)
 
 
 def test_a_scheme_is_trained_as_its_plan_says(tmp_path):

@@ -4,21 +4,19 @@ import contextlib
 import functools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
-import numpy as np
 import typer
 
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.cli.entrants import entries_of, require_names, require_rates
+from fewjoules.cli.turns import Turn, require_same_choices, seeds_from, turns_of
 from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError, require_integer
-from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEMES
-from fewjoules.runs.files import COMPARISON, PAGE, PLAN, RUN
+from fewjoules.runs.files import COMPARISON, PAGE
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.planning import ScenarioPlans, available_schemes
 
@@ -27,17 +25,6 @@ if TYPE_CHECKING:
     from fewjoules.runs.task import ScenarioTask
 
 MOST_SEEDS = 100
-LARGEST_SEED = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One training of the comparison; ``place`` tells which of how many it is."""
-
-    entry: "Entry"
-    seed: int
-    folder: Path
-    place: str
 
 
 def compare(
@@ -134,10 +121,10 @@ def compare(
             names = names or available_schemes(chosen)
             rates = require_rates(rate or (), names)
         entries = entries_of(ScenarioPlans(chosen), names, rates)
-        chosen_seeds = _seeds_from(require_training(chosen).seed, count)
-        turns = list(_turns(folder, entries, chosen_seeds))
+        chosen_seeds = seeds_from(require_training(chosen).seed, count)
+        turns = list(turns_of(folder, entries, chosen_seeds))
         for turn in turns if resume is not None else ():
-            _require_same_choices(turn)
+            require_same_choices(turn)
         task = running.prepare_task(running.unguarded(chosen) if no_guard else chosen, device, data_dir)
 
         @functools.cache  # once, after the first scheme was checked
@@ -167,31 +154,13 @@ def compare(
             raise typer.Exit(1)
 
 
-def _seeds_from(first: int, count: int) -> range:
-    if first > LARGEST_SEED - count + 1:
-        raise InvalidInputError(
-            f"training.seed must be at most {LARGEST_SEED - count + 1} for {count} seeds, got {first}"
-        )
-    return range(first, first + count)
-
-
-def _turns(folder: Path, entries: "Sequence[Entry]", seeds: range) -> Iterator[_Turn]:
-    """Order the trainings: all schemes with the first seed, then all with the next."""
-    for seed in seeds:
-        for number, entry in enumerate(entries, start=1):
-            own, place = folder / entry.name, f"{number} of {len(entries)}"
-            if len(seeds) > 1:
-                own, place = own / f"seed-{seed}", f"{place}, seed {seed - seeds[0] + 1} of {len(seeds)}"
-            yield _Turn(entry, seed, own, place)
-
-
 def _train_all(
     task: "ScenarioTask",
-    turns: Sequence[_Turn],
+    turns: Sequence[Turn],
     folder: Path,
     checkpoint_seconds: float | None,
     begin: Callable[[], None],
-) -> list[_Turn]:
+) -> list[Turn]:
     """Train what is not finished and return the turns that did not diverge."""
     from fewjoules.runs.task import varied
 
@@ -205,7 +174,7 @@ def _train_all(
 
 
 def _train(
-    task: "ScenarioTask", turn: _Turn, folder: Path, checkpoint_seconds: float | None, begin: Callable[[], None]
+    task: "ScenarioTask", turn: Turn, folder: Path, checkpoint_seconds: float | None, begin: Callable[[], None]
 ) -> bool:
     """Train one scheme with one seed in its own folder, unless it is finished; return False if it diverged."""
     from fewjoules.runs.folder import clean_up, is_finished
@@ -245,38 +214,11 @@ def _require_room(task: "ScenarioTask", entries: "Sequence[Entry]") -> None:
             raise InvalidInputError(f"scheme {entry.name}: {error}") from error
 
 
-def _require_same_choices(turn: _Turn) -> None:
-    """Refuse a finished run that is damaged or has another plan: a comparison must not mix versions of the planner."""
-    from fewjoules.runs.folder import is_finished
-    from fewjoules.runs.results import RunResults
-
-    if not is_finished(turn.folder):
-        return
-    entry = turn.entry
-    if entry.plan is not None:
-        stored = Plan.load(turn.folder / PLAN)
-        _require_same(turn, PLAN, stored.chooses_like(entry.plan), stored.local_steps, float(stored.sparsity[0]))
-    summary = RunResults.load(turn.folder).summary
-    same = summary.local_steps == entry.local_steps and np.allclose(summary.sparsity, entry.sparsity, rtol=1e-6)
-    _require_same(turn, RUN, same, summary.local_steps, float(summary.sparsity[0]))
-    if summary.seed != turn.seed:
-        raise InvalidInputError(f"{turn.folder / RUN}: seed must be {turn.seed}, got {summary.seed}")
-
-
-def _require_same(turn: _Turn, name: str, same: bool, local_steps: int, sparsity: float) -> None:
-    if not same:
-        raise InvalidInputError(
-            f"{turn.folder / name}: must be the plan of this version, H = {turn.entry.local_steps} and sparsity "
-            f"{turn.entry.sparsity[0]:.6g} for the first device, got {local_steps} and {sparsity:.6g}, or another "
-            "choice differs; compare in a new folder"
-        )
-
-
 def _report(
     folder: Path,
     scenario: Scenario,
-    turns: Sequence[_Turn],
-    trained: Sequence[_Turn],
+    turns: Sequence[Turn],
+    trained: Sequence[Turn],
     rates: dict[str, float],
     plots: str | None,
     json_only: bool,

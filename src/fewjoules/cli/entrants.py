@@ -1,5 +1,6 @@
 """The entries of a comparison by name: schemes of the paper, fewest, and presets."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def require_rates(given: Sequence[str], names: Sequence[str]) -> dict[str, float
 
 
 def entries_of(planning: ScenarioPlans, names: Sequence[str], rates: dict[str, float]) -> "list[Entry]":
-    """Return the entries in the order of their names; with several, infeasible schemes are left out with a warning."""
+    """Return the entries in the order of their names; of several schemes, infeasible ones are left out and told."""
     from fewjoules.engine.algorithm.options import TrainingOptions
     from fewjoules.runs.entry import planned_entry, preset_entry
 
@@ -69,13 +70,9 @@ def entries_of(planning: ScenarioPlans, names: Sequence[str], rates: dict[str, f
 
 
 def _feasible_plans(problem: ControlProblem) -> list[Plan]:
-    """Return the plans of all schemes, whichever are compared: a preset's rounds must not depend on its company."""
+    """Return the feasible plans of all schemes: a preset's rounds must not depend on what it is compared with."""
     plans = []
     for scheme in SCHEMES.values():
-        try:
+        with contextlib.suppress(InfeasiblePlanError):
             plans.append(scheme(problem))
-        except InfeasiblePlanError as error:
-            reason = error
-    if not plans:
-        raise reason
     return plans

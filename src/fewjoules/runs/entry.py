@@ -10,6 +10,7 @@ import numpy as np
 from fewjoules.arrays import FloatArray
 from fewjoules.engine.algorithm.options import MAX_ROUNDS, TrainingOptions
 from fewjoules.engine.algorithm.presets import preset_options
+from fewjoules.errors import InvalidInputError
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.choosing_points import cheapest_points_of
 from fewjoules.planner.plan import Plan
@@ -99,6 +100,10 @@ def preset_entry(name: str, problem: ControlProblem, plans: Sequence[Plan]) -> E
 
 
 def _most_steps(task: ScenarioTask, plans: Sequence[Plan]) -> int:
+    if not plans:
+        raise InvalidInputError(
+            "training.rounds is missing: presets take as many local steps as the longest plan, and no plan is feasible"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a plan that may not be trained here
         return max(options.rounds * options.local_steps for options in (options_for(task, plan) for plan in plans))
