@@ -91,6 +91,9 @@ class Pilots:
             "downlink": "free",
             "channel": "average",
         }
+        given["guard"] = False
+        if spec.to_target and self._aim.metric == "accuracy":
+            given["target_accuracy"] = self._aim.target
         if spec.downlink_sparsity is not None:
             given["downlink_sparsity"] = spec.downlink_sparsity
         return TrainingOptions.of(**self._options | dict(spec.options) | given)

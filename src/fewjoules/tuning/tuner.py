@@ -235,8 +235,8 @@ class Tuner:
         steps = max((one.local_steps_taken for one in results), default=0)
         further = "it has stopped getting better" if expected > 1e12 else f"at this pace it takes {expected:,.0f} steps"
         return TargetOutOfReachError(
-            f"the target {self.aim.metric} {self.aim.target:g} seems out of reach: the best of {len(self.pilots)} pilots "
-            f"has {best:.4g} on the data kept aside after {steps} local steps, and {further}; choose another target, "
+            f"the target {self.aim.metric} {self.aim.target:g} seems out of reach: the best of {len(self.pilots)} "
+            f"pilots has {best:.4g} on the data kept aside after {steps} local steps, and {further}; choose another target, "
             "model or learning_rate"
         )
 
@@ -289,7 +289,7 @@ class Tuner:
             self._observe_level(plan, self.winner, math.ceil(PATIENCE * steps))
 
     def _observe_level(self, plan: Plan, arm: Arm, limit: int) -> PilotResult | None:
-        """Train a plan until it has the loss that the reference had after a third of its steps; note its law's steps."""
+        """Train a plan until it has the loss of the reference after a third of its steps, and update the belief."""
         level = self.reference_pilot.loss_after(max(LEVEL_PART * self.reference_steps, self.reference_pilot.steps[0]))
         rate = arm.rate * (plan.local_steps / self.reference.local_steps) ** RATE_BY_STEPS
         for _ in range(2):
