@@ -97,6 +97,14 @@ def test_a_run_that_blows_up_without_the_guard_ends_well_with_it(device, changes
     assert len(guarded.simulator.state.returns) == 1
 
 
+def test_a_run_that_never_reaches_its_target_without_the_guard_does_so_with_it():
+    steep = {"learning_rate": 1.7, "target_loss": 0.1, "rounds": 20}
+    for guard, reason in ((False, "rounds"), (None, "target loss")):
+        loop = trained(make_loop(guard=guard, **steep))
+        assert (loop.reason or "rounds") == reason
+    assert len(loop.simulator.state.returns) == 1
+
+
 def test_every_rate_after_a_return_is_halved():
     loop = trained(make_loop(**STEEP))
     (back,) = loop.simulator.state.returns

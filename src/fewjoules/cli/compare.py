@@ -48,12 +48,12 @@ def compare(
     no_guard: options.NoGuard = False,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
-    """Train every scheme to the same accuracy and show the joules each took.
+    """Train every scheme to the same target and show the joules each took.
 
     All schemes start from the same weights, data and devices. The table ranks them by the joules they took to reach the
-    target accuracy; a scheme that did not reach it in its rounds is marked. Below it, a second table splits the joules
-    of each run by where their costs come from. page.html shows accuracy and error against rounds and joules, the joules
-    of each device, and how well the plans predicted them.
+    target accuracy or loss; a scheme that did not reach it in its rounds is marked. Below it, a second table splits the
+    joules of each run by where their costs come from. page.html shows accuracy and error against rounds and joules, the
+    joules of each device, and how well the plans predicted them.
 
     Examples:
 

@@ -179,7 +179,7 @@ def forecasts(runs: Sequence[RunResults]) -> dict[str, list[Forecast]]:
     found: dict[str, list[Forecast]] = {"rounds": [], "joules": []}
     for run, look in zip(runs, looks(runs), strict=True):
         plan, summary = run.plan, run.summary
-        if plan is None or summary.target_accuracy is None:
+        if plan is None or summary.target is None:
             continue
         rounds = summary.rounds_to_target if summary.reached else summary.rounds
         joules = summary.joules_to_target if summary.reached else summary.joules

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from fewjoules import __version__
-from fewjoules.engine.loop import INTERRUPTED, Report, TrainingLoop, first_round_at
+from fewjoules.engine.loop import INTERRUPTED, Report, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, remove_partials
 from fewjoules.ledger.parquet import read_blocks
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.ledger.sums import SUMMED_COLUMNS, joules_by_kind
+from fewjoules.ledger.target import OPTIONS as TARGETS
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.checkpoint import save_tensors
 from fewjoules.runs.device import device_name
@@ -187,8 +188,8 @@ def _summary(task: ScenarioTask, plan: Plan, training: Training) -> dict[str, An
     loop, simulator = training.loop, training.simulator
     options, totals = simulator.options, loop.totals
     metrics = loop.metrics.rows()
-    target = options.target_accuracy
-    at = None if target is None else first_round_at(metrics, target)
+    target = options.target
+    at = None if target is None else target.first_row(metrics)
     planned = totals.planned_uplink_joules
     return {
         "version": RUN_VERSION,
@@ -197,7 +198,7 @@ def _summary(task: ScenarioTask, plan: Plan, training: Training) -> dict[str, An
         "scenario": task.scenario.name,
         "scheme": plan.scheme,
         "stop_reason": training.reason,
-        "target_accuracy": target,
+        **{name: getattr(options, name) for name in TARGETS},
         "target_reached": None if target is None else at is not None,
         "rounds": simulator.state.round,
         "returns": list(simulator.state.returns),
