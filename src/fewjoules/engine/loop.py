@@ -101,7 +101,7 @@ class TrainingLoop:
         """Train until there is a reason to stop, and return it."""
         options = self.simulator.options
         budgets = options.energy_budget_joules is not None or options.time_budget_seconds is not None
-        self.guard = self.guard or Guard.at_start(self.simulator)
+        self.guard = None if options.guard is False else self.guard or Guard.at_start(self.simulator)
         while self.simulator.state.round < options.rounds and self.reason is None:
             if not self._start_round():
                 continue
