@@ -387,7 +387,9 @@ def carry_out(jobs: list[Record], given: argparse.Namespace, done: dict[str, Rec
                 file.write(json.dumps(record) + "\n")
             number += 1
             told = record["found"].get("error", "")
-            label = f"{record['study']} {record['kind']} {record.get('entry', record.get('part'))} {record.get('seed', '')}"
+            label = (
+                f"{record['study']} {record['kind']} {record.get('entry', record.get('part'))} {record.get('seed', '')}"
+            )
             print(f"{time.monotonic() - began:5.0f} s  {number} of {len(missing)}  {label} {told}", file=sys.stderr)
     except TimeoutError:
         print("out of time", file=sys.stderr)
@@ -476,7 +478,9 @@ def main() -> None:
     if not given.report:
         carry_out(chosen(first_jobs(given.studies)), given, done)
         carry_out(chosen(second_jobs(given.studies, done, entry_of)), given, done)
-    run = describe_run("python benchmarks/recipes.py " + " ".join(sys.argv[1:]), 0, os.cpu_count() or 1, ("numpy", "torch"))
+    run = describe_run(
+        "python benchmarks/recipes.py " + " ".join(sys.argv[1:]), 0, os.cpu_count() or 1, ("numpy", "torch")
+    )
     print(f"{run['command']}\ncommit {run['git_commit']}, {run['started']}\n{run['machine']}")
     report(given.studies, done)
 

@@ -401,6 +401,25 @@ def test_a_scheme_that_diverges_is_left_out_of_the_comparison_and_the_exit_code_
     assert [one["scheme"] for one in runs] == ["fedavg"]
 
 
+def test_a_run_stops_at_a_target_loss_and_says_so(tmp_path):
+    folder = train(tmp_path, "target_loss = 2.25", "evaluate_every = 1", replace=[(ROUNDS, "rounds = 200")])
+    summary, metrics = summary_of(folder), metrics_of(folder)
+    assert (summary["stop_reason"], summary["target_loss"], summary["target_accuracy"]) == ("target loss", 2.25, None)
+    assert summary["target_reached"] is True
+    assert summary["rounds_to_target"] == metrics["round"][-1] == int(np.argmax(metrics["test_loss"] <= 2.25)) + 1
+    shown = run("train", "--resume", folder).stdout.replace("\u00a0", " ")
+    assert "flexible reached loss 2.25 with " in shown
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "reached loss 2.25" in page
+    assert "Dotted: the target" not in page
+
+
+def test_two_targets_in_a_scenario_are_refused(tmp_path):
+    text = trained_with("target_accuracy = 0.9", "target_perplexity = 3.0")
+    refusal = run("train", write(tmp_path, text), "--out", tmp_path / "out")
+    assert_refused(refusal, "training.target_accuracy and target_perplexity are several targets", "at most one")
+
+
 EXPLODES = ('schedule = "step"', "decay_rounds = [2]", "decay_factor = 3e39")  # in every round after the second
 RETURNED = "The guard returned twice, after rounds 3 and 4; the step size is now 0.025."
 

@@ -168,7 +168,7 @@ def test_the_first_name_has_room_and_is_not_dropped(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"target": None}, "this run had no target accuracy"),
+        ({"target": None}, "this run had no target"),
         ({"with_plan": False}, "this run had no plan"),
     ],
 )

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from fewjoules.arrays import FloatArray
+from fewjoules.ledger.target import percent
 from fewjoules.provenance import KINDS
 from fewjoules.reports import curves, figure_words
 from fewjoules.reports.booked import booked_by_kind, booked_by_mark
-from fewjoules.reports.comparison import common_target, percent
+from fewjoules.reports.comparison import shared_accuracy, shared_target
 from fewjoules.reports.curves import Curve, Look
 from fewjoules.reports.seeds import grouped, several_seeds
 from fewjoules.runs.results import RunResults
@@ -66,11 +67,11 @@ def _seeds(runs: Sequence[RunResults]) -> list[Section]:
     y_axis = _named_axis([points.look.label for points in drawn], most=len(drawn))
     y_axis |= {"tickangle": 0, "range": [len(drawn) - 0.5, -0.5]}
     values = [joules for points in drawn for joules in points.joules]
-    what = "energy of all devices" if common_target(runs) is None else "energy of all devices to the target"
+    what = "energy of all devices" if shared_target(runs) is None else "energy of all devices to the target"
     layout = _layout(_log_axis(f"{what} (J)", values), y_axis)
     layout |= {"showlegend": False, "height": 100 + 36 * len(drawn)}
     caption = "Circles: one seed each. Bar: their mean."
-    if not all(reached for points in drawn for reached in points.reached) and common_target(runs) is not None:
+    if not all(reached for points in drawn for reached in points.reached) and shared_target(runs) is not None:
         caption += " A triangle: the run stopped before it met the target."
     words = figure_words.seeds_in_words(drawn)
     return [Section("Energy by seed", caption, ({"data": data, "layout": layout},), (words,))]
@@ -94,7 +95,7 @@ def _accuracy(runs: Sequence[RunResults]) -> Section:
         return Section(title, "No round was evaluated.")
     last = [float(curve.x[-1]) for curve in drawn]
     x_axis = _log_axis("rounds", _all(drawn, "x")) if curves.is_wide(last) else _rounds_axis(max(last))
-    target = common_target(runs)
+    target = shared_accuracy(runs)
     low, high = curves.accuracy_range(drawn, target)
     layout = _layout(x_axis, _axis("test accuracy (%)", low, high))
     one_each = " Each seed has a line." if any(curve.seed is not None for curve in drawn) else ""
@@ -113,7 +114,7 @@ def _error(runs: Sequence[RunResults]) -> Section:
     drawn = curves.error_curves(runs)
     if not drawn:
         return Section(title, "Joules or evaluations are missing, so there is nothing to draw.")
-    target = common_target(runs)
+    target = shared_accuracy(runs)
     errors = [*_all(drawn, "y"), *([] if target is None else [100.0 * (1.0 - target)])]
     layout = _layout(_log_axis("energy of all devices (J)", _all(drawn, "x")), _log_axis("test error (%)", errors))
     if target is not None and target < 1.0:
@@ -241,11 +242,11 @@ def _forecast(runs: Sequence[RunResults]) -> Section:
 
 def _why_not_compared(runs: Sequence[RunResults]) -> str:
     what = "this run" if len(runs) == 1 else "these runs"
-    if all(run.summary.target_accuracy is None for run in runs):
-        return f"Nothing is drawn: a plan predicts rounds and joules to a target, and {what} had no target accuracy."
+    if all(run.summary.target is None for run in runs):
+        return f"Nothing is drawn: a plan predicts rounds and joules to a target, and {what} had no target."
     if all(run.plan is None for run in runs):
         return f"Nothing is drawn: {what} had no plan to predict rounds and joules to the target."
-    return f"Nothing is drawn: {what} had no plan with a target accuracy, or no round was trained."
+    return f"Nothing is drawn: {what} had no plan with a target, or no round was trained."
 
 
 def _dumbbell(row: curves.Forecast, place: int) -> list[Json]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewjoules.reports.comparison import by_label, common_target
+from fewjoules.reports.comparison import by_label, shared_target
 from fewjoules.reports.ties import FEWEST_SEEDS, p_values, tied_with_best
 from fewjoules.runs.results import RunResults
 
@@ -44,7 +44,7 @@ class SchemeRuns:
     @property
     def missed(self) -> int:
         """Number of runs that had a target and did not reach it."""
-        return sum(run.summary.target_accuracy is not None and not run.summary.reached for run in self.runs)
+        return sum(run.summary.target is not None and not run.summary.reached for run in self.runs)
 
     @property
     def failed(self) -> bool:
@@ -99,7 +99,7 @@ def verdicts(groups: Sequence[SchemeRuns]) -> list[Verdict]:
     """Compare each scheme with the best of those that reached the target with every seed."""
     runs = [run for group in groups for run in group.runs]
     ranked = [group for group in groups if not group.failed and group.spread("joules") is not None]
-    if len(groups) < 2 or common_target(runs) is None or not ranked:
+    if len(groups) < 2 or shared_target(runs) is None or not ranked:
         return [Verdict() for _ in groups]
     means = {group.name: spread.mean for group in ranked if (spread := group.spread("joules")) is not None}
     least = min(means.values())

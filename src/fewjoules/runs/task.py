@@ -22,6 +22,7 @@ from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build, parameter_count, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
+from fewjoules.ledger.target import OPTIONS as TARGETS
 from fewjoules.physics.fleet import COSTS, Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.device import device_name
@@ -123,8 +124,8 @@ def planned_options(scenario: Scenario, plan: Plan, parameters: int) -> Training
     if training is None:
         raise InvalidInputError(f"{scenario.name}: [training] is missing")
     plan.require_model(parameters)
-    aims = (training.target_accuracy, training.energy_budget_joules, training.time_budget_seconds)
-    spare = 1 if all(aim is None for aim in aims) else SPARE_ROUNDS
+    aims = (*TARGETS, "energy_budget_joules", "time_budget_seconds")
+    spare = 1 if all(getattr(training, aim) is None for aim in aims) else SPARE_ROUNDS
     options = TrainingOptions.of(
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,

@@ -125,8 +125,8 @@ def train(
         raise InvalidInputError(
             "the targets are numbers, not labels, so train needs a loss, such as loss=torch.nn.functional.mse_loss"
         )
-    if chosen.target_accuracy is not None and test is None:
-        raise InvalidInputError("target_accuracy needs a test set")
+    if chosen.target is not None and test is None:
+        raise InvalidInputError(f"target_{chosen.target.name} needs a test set")
     task = Task(
         model=model,
         federation=Federation(samples, parts),

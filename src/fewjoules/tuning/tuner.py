@@ -236,8 +236,8 @@ class Tuner:
         further = "it has stopped getting better" if expected > 1e12 else f"at this pace it takes {expected:,.0f} steps"
         return TargetOutOfReachError(
             f"the target {self.aim.metric} {self.aim.target:g} seems out of reach: the best of {len(self.pilots)} "
-            f"pilots has {best:.4g} on the data kept aside after {steps} local steps, and {further}; choose another target, "
-            "model or learning_rate"
+            f"pilots has {best:.4g} on the data kept aside after {steps} local steps, and {further}; choose another "
+            "target, model or learning_rate"
         )
 
     def _to_target(self, race: Race) -> tuple[Arm, PilotResult]:
