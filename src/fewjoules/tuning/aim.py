@@ -45,33 +45,32 @@ class Aim:
         return None
 
     def expected_steps(self, result: PilotResult) -> float:
-        """Return the steps to the target: as measured, or by two rough extrapolations of the curve's second half.
+        """Return the steps to the target: as measured, or by a line through the second half of the curve.
 
-        One takes the metric as a line in ln(steps), which training often exceeds, the other the distance to a perfect
-        metric as a power of the steps; the answer is their geometric mean. A curve that has stopped gives infinity.
+        The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps). A curve that has stopped gives
+        infinity.
         """
         reached = self.steps_to_target(result)
         if reached is not None:
             return reached
         half = [
-            (math.log(steps), value)
+            (math.log(steps), self._straight(value))
             for steps, value in zip(result.steps, result.metrics, strict=True)
             if steps >= 0.4 * result.steps[-1] and math.isfinite(value)
         ]
         if len(half) < 2:
             return math.inf
         logs, values = np.array(half).T
-        perfect = 1.0 if self.metric == "accuracy" else 0.0 if self.metric == "loss" else 1.0
-        return math.sqrt(
-            _line(logs, values, self.target)
-            * _line(logs, np.log(np.abs(perfect - values) + 1e-9), math.log(abs(perfect - self.target) + 1e-9))
-        )
+        slope, height = np.polyfit(logs - logs[-1], values, 1)
+        ahead = self._straight(self.target) - height
+        if ahead * slope <= 0.0:
+            return float(result.steps[-1]) if ahead == 0.0 else math.inf
+        return math.exp(min(logs[-1] + ahead / slope, 60.0))
 
-
-def _line(logs: np.ndarray, values: np.ndarray, target: float) -> float:
-    """Return the steps at which a line through the values in ln(steps) meets the target."""
-    slope, height = np.polyfit(logs, values, 1)
-    ahead = target - (height + slope * logs[-1])
-    if ahead * slope <= 0.0:
-        return math.exp(logs[-1]) if ahead == 0.0 else math.inf
-    return math.exp(min(logs[-1] + ahead / slope, 60.0))
+    def _straight(self, value: float) -> float:
+        """Return the value on the scale on which curves are nearly straight in ln(steps)."""
+        if self.metric == "accuracy":
+            inside = min(max(value, 1e-6), 1.0 - 1e-6)
+            return math.log(inside / (1.0 - inside))
+        loss = math.log(max(value, 1.0)) if self.metric == "perplexity" else value
+        return math.log(max(loss, 1e-12))
