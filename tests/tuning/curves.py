@@ -1,5 +1,7 @@
 """Made-up results of pilots."""
 
+import math
+
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
 
 
@@ -12,9 +14,9 @@ def result_of(steps, losses, metrics=None, *, spec=None, rounds=None, **fields):
     chosen = spec or spec_of()
     return PilotResult(
         spec=chosen,
-        rounds=-(-int(steps[-1]) // chosen.local_steps) if rounds is None else rounds,
-        steps=tuple(steps),
-        losses=tuple(losses),
-        metrics=tuple(losses if metrics is None else metrics),
+        rounds=math.ceil(steps[-1] / chosen.local_steps) if rounds is None else rounds,
+        steps=tuple(map(int, steps)),
+        losses=tuple(map(float, losses)),
+        metrics=tuple(map(float, losses if metrics is None else metrics)),
         **{"reached": False, "diverged": False} | fields,
     )

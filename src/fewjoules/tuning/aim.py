@@ -56,7 +56,7 @@ class Aim:
         half = [
             (math.log(steps), value)
             for steps, value in zip(result.steps, result.metrics, strict=True)
-            if steps >= 0.4 * result.steps[-1] and math.isfinite(value)
+            if steps >= max(0.4 * result.steps[-1], 1) and math.isfinite(value)
         ]
         if len(half) < 2:
             return math.inf
@@ -69,9 +69,8 @@ class Aim:
 
 
 def _line(logs: np.ndarray, values: np.ndarray, target: float) -> float:
-    """Return the steps at which a line through the values in ln(steps) meets the target."""
+    """Return the steps at which a line through the values in ln(steps) meets the target, the last ones at the least."""
     slope, height = np.polyfit(logs, values, 1)
-    ahead = target - (height + slope * logs[-1])
-    if ahead * slope <= 0.0:
-        return math.exp(logs[-1]) if ahead == 0.0 else math.inf
-    return math.exp(min(logs[-1] + ahead / slope, 60.0))
+    if slope * (target - values[-1]) <= 0.0:
+        return math.inf
+    return math.exp(min(max((target - height) / slope, logs[-1]), 60.0))
