@@ -89,7 +89,7 @@ def test_budgets_are_read(text, budget):
         "5 steps J",
         "five",
         "5;rm",
-        "٥",
+        "\N{ARABIC-INDIC DIGIT FIVE}",
         "5\x00",
     ],
 )
