@@ -56,16 +56,16 @@ class Aim:
         half = [
             (math.log(steps), self._straight(value))
             for steps, value in zip(result.steps, result.metrics, strict=True)
-            if steps >= 0.4 * result.steps[-1] and math.isfinite(value)
+            if steps >= max(0.4 * result.steps[-1], 1) and math.isfinite(value)
         ]
         if len(half) < 2:
             return math.inf
         logs, values = np.array(half).T
         slope, height = np.polyfit(logs - logs[-1], values, 1)
-        ahead = self._straight(self.target) - height
-        if ahead * slope <= 0.0:
-            return float(result.steps[-1]) if ahead == 0.0 else math.inf
-        return math.exp(min(logs[-1] + ahead / slope, 60.0))
+        target = self._straight(self.target)
+        if slope * (target - values[-1]) <= 0.0:
+            return math.inf
+        return math.exp(min(logs[-1] + max((target - height) / slope, 0.0), 60.0))
 
     def _straight(self, value: float) -> float:
         """Return the value on the scale on which curves are nearly straight in ln(steps)."""

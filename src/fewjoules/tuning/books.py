@@ -1,10 +1,11 @@
 """What tuning would have cost on the devices: every pilot's client-steps and joules, each step once."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fewjoules.errors import InvalidInputError, require_number, shown
+from fewjoules.errors import InvalidInputError, shown
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
 
 USUAL_TRAININGS = 4.0  # tuning may take so many times the client-steps of the training that it plans
@@ -26,20 +27,19 @@ class Budget:
             return cls()
         match = _BUDGET.fullmatch(text)
         try:
-            number = float(match[1]) if match else float("nan")
+            number = float(match[1]) if match else math.nan
         except ValueError:
-            number = float("nan")
-        if match is None or not number > 0.0:
+            number = math.nan
+        if match is None or not 0.0 < number < math.inf:
             raise InvalidInputError(
                 f"the budget must be client-steps or joules above 0, such as '50000 steps' or '80 J', got {shown(text)}"
             )
-        require_number("budget", number, low=0.0, above=True)
         return cls(joules=number) if (match[2] or "").lower() in ("j", "joules") else cls(client_steps=number)
 
     def steps_left(self, books: "Books", training_steps: float, joules_per_step: float) -> float:
         """Return how many more local steps of all clients may be taken, if a training takes ``training_steps``."""
         if self.joules is not None:
-            return (self.joules - books.joules) / joules_per_step if joules_per_step > 0.0 else float("inf")
+            return (self.joules - books.joules) / joules_per_step if joules_per_step > 0.0 else math.inf
         allowed = self.trainings * training_steps * books.clients if self.client_steps is None else self.client_steps
         return (allowed - books.client_steps) / books.clients
 

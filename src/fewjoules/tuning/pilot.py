@@ -13,6 +13,7 @@ from fewjoules.physics.message_fit import MessageObservation
 OptionValue = str | int | float | bool
 
 BLOWN_UP = 3.0  # a loss above so many times the first one has blown up
+_LEAST_LOSS = 1e-300  # whose logarithm stands for that of 0
 _END = 0.85  # the loss at the end is the mean from this part of the steps on
 
 
@@ -78,7 +79,9 @@ class PilotResult:
     @property
     def alive(self) -> bool:
         """Whether the loss is finite and has not blown up."""
-        return not self.diverged and bool(self.losses) and self.losses[-1] <= BLOWN_UP * self.losses[0]
+        if self.diverged or not self.losses:
+            return False
+        return math.isfinite(self.losses[-1]) and self.losses[-1] <= BLOWN_UP * self.losses[0]
 
     def final_loss(self) -> float:
         """Return the loss at the end, a mean over the last evaluations; infinity for a run that blew up."""
@@ -89,15 +92,17 @@ class PilotResult:
 
     def steps_to_loss(self, level: float) -> float | None:
         """Return the steps after which the loss was at most ``level``, between two evaluations by their logarithms."""
-        best = np.minimum.accumulate(np.asarray(self.losses)) if self.losses else np.zeros(0)
+        best = np.fmin.accumulate(np.asarray(self.losses, dtype=np.float64))
         below = np.flatnonzero(best <= level)
         if not below.size:
             return None
         at = int(below[0])
         if at == 0:
             return float(self.steps[0])
-        high, low = math.log(best[at - 1]), math.log(max(best[at], 1e-300))
-        part = (high - math.log(level)) / (high - low) if high > low else 1.0
+        if not math.isfinite(best[at - 1]):
+            return float(self.steps[at])
+        high, aim, low = (math.log(max(one, _LEAST_LOSS)) for one in (best[at - 1], level, best[at]))
+        part = (high - aim) / (high - low) if high > low else 1.0
         return float(self.steps[at - 1] + part * (self.steps[at] - self.steps[at - 1]))
 
     def loss_after(self, steps: float) -> float:

@@ -7,8 +7,9 @@ from types import MappingProxyType
 import numpy as np
 
 from fewjoules.convergence.rounds import RoundsModel
-from fewjoules.physics.message_fit import MessageObservation, fit_message_size
+from fewjoules.physics.message_fit import MessageObservation, fit_message_size, usual_bits
 from fewjoules.physics.message_size import MessageSize, least_entry_bits
+from fewjoules.planner.choosing_points import PointChoices, at_points
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import flexible
@@ -16,7 +17,7 @@ from fewjoules.tuning.belief import LEAST_Q
 from fewjoules.tuning.pilot import OptionValue, PilotResult
 
 COARSE_SPARSITY = 4.0  # messages of coarse values are planned from here on, where their law holds
-PILOT_WEIGHT = 1.0
+_ROUNDING = 1e-9
 _PRIOR_SPARSITIES = (4.0, 16.0, 64.0, 256.0)
 
 
@@ -73,9 +74,13 @@ class FleetPlanning:
         return flexible(chosen)
 
     def round_joules(self, message: str, local_steps: int, sparsity: Sequence[float], downlink: float | None) -> float:
-        """Return the joules of all devices in a round."""
-        problem = self.problem_of(self.problem.rounds, message)
-        return float(np.sum(problem.round_joules(local_steps, np.asarray(sparsity), downlink)))
+        """Return the joules of all devices in a round, each at its cheapest operating point that is fast enough."""
+        problem, delta = self.problem_of(self.problem.rounds, message), np.asarray(sparsity)
+        if problem.fleet.operating_points is not None:
+            points = PointChoices.of(problem, local_steps)
+            in_time = points.lower <= delta * (1.0 + _ROUNDING)
+            problem = at_points(problem, np.argmin(np.where(in_time, points.fixed_joules, np.inf), axis=0))
+        return float(np.sum(problem.round_joules(local_steps, delta, downlink)))
 
     def problem_of(self, law: RoundsModel, message: str) -> ControlProblem:
         """Return the control problem with a law and the size of these messages."""
@@ -91,8 +96,6 @@ class FleetPlanning:
 
     def _usual_size(self, kind: str) -> MessageSize:
         """Return the law that the fit's prior has, by fitting it to itself."""
-        from fewjoules.physics.message_fit import usual_bits
-
         parameters = self.problem.parameters
         points = [one for one in _PRIOR_SPARSITIES if one <= parameters] or [min(2.0, float(parameters))]
         usual = [MessageObservation(kind, one, usual_bits(parameters, kind, one)) for one in points if one >= 2.0]

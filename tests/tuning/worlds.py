@@ -1,0 +1,334 @@
+"""Made-up worlds for the tuner: every optimiser has its own rounds law, its best step size and an edge beyond it.
+
+The loss falls by a power law in the steps, from the same start for all. How fast is told by the true steps to the
+target: those of the law at the H and the sparsities of a pilot, longer by how far the step size is from the best one,
+by the rounding of values, and by the noise of the seed. Evaluations scatter too. ``python -m tests.tuning.worlds``
+prints how near the tuner comes to the best recipe of many worlds.
+"""
+
+import argparse
+import math
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+import fewjoules as fj
+from fewjoules.errors import TargetOutOfReachError
+from fewjoules.physics.message_fit import MessageObservation, usual_bits
+from fewjoules.physics.message_size import MessageSize
+from fewjoules.planner.problem import ControlProblem
+from fewjoules.tuning.aim import Aim
+from fewjoules.tuning.arms import PLAIN, optimisers
+from fewjoules.tuning.belief import LEAST_Q
+from fewjoules.tuning.books import Budget
+from fewjoules.tuning.pilot import PilotResult, PilotSpec
+from fewjoules.tuning.planning import MESSAGES, FleetPlanning
+from fewjoules.tuning.tuner import Tuned, Tuner
+
+PARAMETERS = 50_000
+START_LOSS = 2.3
+BLOWS_UP_AFTER = 30  # local steps beyond the edge
+LOCAL_STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 65, 80, 100)
+FLEETS = {
+    "cheap bits": {"joules_per_bit": 1e-9, "joules_per_step": 1e-2},
+    "dear bits": {"joules_per_bit": 1e-6, "joules_per_step": 1e-2},
+    "dear messages": {"joules_per_bit": 1e-8, "joules_per_step": 1e-2, "message_joules": 1.0},
+}
+
+
+def name_of(options):
+    """The optimiser of these options, without its step size."""
+    if options["inner"] == "adamw":
+        return "Adam"
+    if options["outer"] == "nesterov":
+        return f"Nesterov {options['outer_momentum']}"
+    return "momentum" if options["inner"] == "momentum" else "SGD"
+
+
+def kind_of(options):
+    """The kind of messages of these options."""
+    return "ternary" if options["compressor"] == "ternary" else options["values"]
+
+
+RACED = {name_of(one.options): one for sparsity in (1.0, 100.0) for one in (PLAIN, *optimisers(sparsity))}
+
+
+@dataclass(frozen=True)
+class TrueOptimiser:
+    """The law of an optimiser, and its step sizes: the best at H = 1 and how it falls with H, the edge as a factor."""
+
+    law: fj.PowerLawRounds
+    best_rate: float
+    rate_by_steps: float
+    edge: float
+    sharpness: float  # of the loss of pace beside the best step size
+
+    def rate_at(self, local_steps):
+        return self.best_rate * local_steps**self.rate_by_steps
+
+    def delay(self, rate, local_steps):
+        """The factor on steps by the step size; infinite beyond the edge."""
+        away = rate / self.rate_at(local_steps)
+        return math.inf if away > self.edge else math.exp(self.sharpness * math.log(away) ** 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What is true: optimisers, kinds of messages, the curve, the noise, and what the fleet pays."""
+
+    problem: ControlProblem
+    optimisers: dict[str, TrueOptimiser]
+    kind_delays: dict[str, float]
+    size_factors: dict[str, float]
+    exponent: float  # of the power law of the loss
+    aim: Aim
+    target_loss: float
+    floor: float = 0.0
+    seed_deviation: float = 0.08
+    evaluation_deviation: float = 0.02
+    seed: int = 0
+
+    @classmethod
+    def random(cls, seed, fleet=None):
+        """Draw a world; ``fleet`` is one of ``FLEETS``, by default the next one in turn."""
+        rng = np.random.default_rng([seed, 1])
+        costs = FLEETS[fleet or list(FLEETS)[seed % len(FLEETS)]]
+        devices = fj.Fleet(**{name: cost * np.exp(0.7 * rng.standard_normal(4)) for name, cost in costs.items()})
+        plain_rate = 0.1 * math.exp(0.7 * rng.standard_normal())
+        tau = 10.0 ** rng.uniform(2.3, 3.5)
+        known = {name: _true_optimiser(one, plain_rate, tau, rng) for name, one in RACED.items()}
+        target_loss = START_LOSS * rng.uniform(0.15, 0.5)
+        rises = bool(rng.integers(2))
+        return cls(
+            problem=ControlProblem(
+                fleet=devices,
+                rounds=fj.PowerLawRounds(tau=1.0, c=0.02, a=0.5, q=0.5),
+                parameters=PARAMETERS,
+                sparsity=(1.0, 1000.0),
+                local_steps=LOCAL_STEPS,
+            ),
+            optimisers=known,
+            kind_delays={kind: 1.0 + (one.delay - 1.0) * rng.uniform(0.0, 2.0) for kind, one in MESSAGES.items()},
+            size_factors={kind: math.exp(0.05 * rng.standard_normal()) for kind in MESSAGES},
+            exponent=rng.uniform(0.3, 0.8),
+            aim=Aim("accuracy", accuracy_of(target_loss), True) if rises else Aim("loss", target_loss, False),
+            target_loss=target_loss,
+            seed=seed,
+        )
+
+    def out_of_reach(self):
+        """The same world, but the loss stays above the target for ever."""
+        return replace(self, floor=1.2 * self.target_loss)
+
+    def size(self, kind):
+        """The true law of messages of a kind."""
+        usual = FleetPlanning(self.problem, kinds=(kind,)).sizes[kind]
+        factor = self.size_factors[kind]
+        return MessageSize(
+            fixed_bits=factor * usual.fixed_bits, scale=factor * usual.scale, entry_bits=usual.entry_bits
+        )
+
+    def true_problem(self, name, kind, delay=1.0):
+        """The control problem with the true law and sizes."""
+        law = self.optimisers[name].law
+        planning = FleetPlanning(self.problem, kinds=(kind,))
+        planning.sizes[kind] = self.size(kind)
+        return planning.problem_of(replace(law, tau=law.tau * self.kind_delays[kind] * delay), kind)
+
+    def best_joules(self, name=None):
+        """The joules of the best recipe of all, or of the best one of an optimiser."""
+        names = self.optimisers if name is None else (name,)
+        return min(fj.solve(self.true_problem(one, kind)).energy_joules for one in names for kind in MESSAGES)
+
+    def joules_of(self, tuned):
+        """The true joules of a recipe that was found."""
+        name = name_of(tuned.optimiser_options)
+        delay = self.optimisers[name].delay(tuned.optimiser_options["learning_rate"], tuned.plan.local_steps)
+        if math.isinf(delay):
+            return math.inf
+        problem = self.true_problem(name, tuned.message, delay)
+        plan = tuned.plan
+        return float(problem.costs(plan.local_steps, plan.sparsity, plan.downlink_sparsity).energy_joules)
+
+    def steps_to_target(self, spec):
+        """The true steps of a pilot, the noise of its seed included; infinite beyond the edge."""
+        name, kind = name_of(spec.options), kind_of(spec.options)
+        delay = self.optimisers[name].delay(spec.learning_rate, spec.local_steps)
+        rounds = self.true_problem(name, kind).predicted_rounds(spec.local_steps, np.array(spec.sparsity))
+        noise = self.seed_deviation * self._rng(spec).standard_normal()
+        return spec.local_steps * rounds * delay * math.exp(noise)
+
+    def loss_at(self, steps, steps_to_target):
+        """The loss of a curve that is at the target after ``steps_to_target``, were there no floor."""
+        pace = ((START_LOSS / self.target_loss) ** (1.0 / self.exponent) - 1.0) / steps_to_target
+        return self.floor + (START_LOSS - self.floor) * (1.0 + pace * steps) ** -self.exponent
+
+    def _rng(self, spec, steps=0):
+        return np.random.default_rng([self.seed, zlib.crc32(spec.training_key.encode()), steps])
+
+    def evaluated(self, spec, steps, steps_to_target):
+        noise = self.evaluation_deviation * self._rng(spec, steps).standard_normal()
+        return self.loss_at(steps, steps_to_target) * math.exp(noise)
+
+
+def _true_optimiser(optimiser, plain_rate, tau, rng):
+    steps = tau * math.exp(0.35 * rng.standard_normal())
+    log_c, a, q = rng.standard_normal(3)
+    return TrueOptimiser(
+        law=fj.PowerLawRounds(
+            tau=steps, c=0.02 * math.exp(1.2 * log_c), a=0.5 + 0.15 * a, q=max(0.5 + 0.15 * q, LEAST_Q)
+        ),
+        best_rate=optimiser.first_rate(plain_rate) * math.exp(0.5 * rng.standard_normal()),
+        rate_by_steps=-rng.uniform(0.0, 0.6),
+        edge=rng.uniform(2.5, 8.0),
+        sharpness=rng.uniform(0.3, 0.7),
+    )
+
+
+def accuracy_of(loss):
+    """An accuracy that falls with the loss, 0.1 for the untrained model."""
+    return min(max(1.0 - 0.9 * loss / START_LOSS, 0.0), 1.0)
+
+
+@dataclass
+class SyntheticLaboratory:
+    """Trains nothing: reads curves off a world."""
+
+    world: World
+    specs: list[PilotSpec] = field(default_factory=list)
+
+    @property
+    def clients(self):
+        return self.world.problem.devices
+
+    def start(self):
+        return START_LOSS, accuracy_of(START_LOSS)
+
+    def run(self, specs):
+        self.specs.extend(specs)
+        return [self.train(spec) for spec in specs]
+
+    def train(self, spec):
+        """Evaluate like the simulator's pilots: about every 10 steps, 80 times at the most."""
+        true_steps = self.world.steps_to_target(spec)
+        every = max(1, round(max(10.0, spec.steps / 80) / spec.local_steps))
+        rounds = [one for one in range(1, spec.rounds + 1) if one % every == 0 or one == spec.rounds]
+        curve, reached, over, taken = [], False, False, 0
+        for taken in rounds:
+            steps = taken * spec.local_steps
+            if math.isinf(true_steps) and steps >= BLOWS_UP_AFTER:
+                return self._result(spec, taken, curve, reached=False, diverged=True)
+            loss = self.world.evaluated(spec, steps, 1e9 if math.isinf(true_steps) else true_steps)
+            metric = self.world.aim.of(loss, accuracy_of(loss))
+            curve.append((steps, loss, metric))
+            reached = reached or self.world.aim.reached(metric)
+            over = (spec.to_target and reached) or (spec.level is not None and loss <= spec.level)
+            if over:
+                break
+        return self._result(spec, taken, curve, reached=reached, diverged=False)
+
+    def _result(self, spec, rounds, curve, *, reached, diverged):
+        points = curve or [(spec.local_steps, START_LOSS, self.world.aim.of(*self.start()))]
+        steps, losses, metrics = zip(*points, strict=True)
+        return PilotResult(
+            spec=spec,
+            rounds=rounds,
+            steps=steps,
+            losses=losses,
+            metrics=metrics,
+            reached=reached,
+            diverged=diverged,
+            messages=() if diverged else self._messages(spec, rounds),
+        )
+
+    def _messages(self, spec, rounds):
+        kind = kind_of(spec.options)
+        factor = self.world.size_factors[kind]
+        return tuple(
+            MessageObservation(kind, delta, factor * usual_bits(PARAMETERS, kind, delta), float(rounds))
+            for delta in sorted(set(spec.sparsity))
+            if delta >= 2.0
+        )
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a tuning was: its true joules and those of its parts against the best, and what it took."""
+
+    ratio: float
+    optimiser_ratio: float  # the best recipe of the chosen optimiser against the best of all
+    rate_ratio: float  # the chosen step size against the best of this optimiser at this H
+    plan_ratio: float  # the rest: H, sparsities and the kind of messages
+    trainings: float  # client-steps of the pilots as a multiple of those of the planned training
+    pilots: int
+    longest_steps: float  # local steps of the longest pilot as a multiple of the planned training's
+    tuned: Tuned
+
+
+def tuner_of(world, *, budget=None, seed=0, laboratory=None):
+    return Tuner(
+        laboratory=laboratory or SyntheticLaboratory(world),
+        planning=FleetPlanning(world.problem),
+        aim=world.aim,
+        rate=0.1,
+        budget=budget or Budget(),
+        seed=seed,
+    )
+
+
+def score(world, **options):
+    """Tune in a world and compare with the truth."""
+    tuned = tuner_of(world, **options).tune()
+    name = name_of(tuned.optimiser_options)
+    best, best_of_name, joules = world.best_joules(), world.best_joules(name), world.joules_of(tuned)
+    rate = world.optimisers[name].delay(tuned.optimiser_options["learning_rate"], tuned.plan.local_steps)
+    steps = tuned.plan.rounds * tuned.plan.local_steps
+    return Score(
+        ratio=joules / best,
+        optimiser_ratio=best_of_name / best,
+        rate_ratio=rate,
+        plan_ratio=joules / best_of_name / rate,
+        trainings=tuned.client_steps / world.problem.devices / steps,
+        pilots=len(tuned.pilots),
+        longest_steps=max(one.local_steps_taken for one in tuned.pilots) / steps,
+        tuned=tuned,
+    )
+
+
+def scores(seeds, *, fleet=None, budget_part=1.0):
+    """Tune in many worlds, with a part of the usual budget; worlds whose target was called out of reach are None."""
+    found = []
+    for seed in seeds:
+        try:
+            found.append(score(World.random(seed, fleet), budget=Budget(trainings=4.0 * budget_part)))
+        except TargetOutOfReachError:
+            found.append(None)
+    return found
+
+
+def _table(worlds, budget_part):
+    columns = ("ratio", "optimiser_ratio", "rate_ratio", "plan_ratio", "trainings", "pilots")
+    print(f"{'':16}{'worlds':>7}{'given up':>9}" + "".join(f"{name:>24}" for name in columns))
+    found = {fleet: scores(range(worlds), fleet=fleet, budget_part=budget_part) for fleet in FLEETS}
+    found["all"] = [one for part in found.values() for one in part]
+    for fleet, part in found.items():
+        told = [one for one in part if one is not None]
+        cells = []
+        for name in columns:
+            low, middle, high = np.quantile([getattr(one, name) for one in told], [0.1, 0.5, 0.9])
+            cells.append(f"{f'{low:.2f} {middle:.2f} {high:.2f}':>24}")
+        print(f"{fleet:16}{len(part):>7}{len(part) - len(told):>9}" + "".join(cells))
+    worst = sorted((one.ratio, fleet, seed) for fleet in FLEETS for seed, one in enumerate(found[fleet]) if one)[-5:]
+    print("worst:", ", ".join(f"{ratio:.2f} ({fleet}, seed {seed})" for ratio, fleet, seed in worst))
+    print("kinds:", dict(Counter(one.tuned.message for one in found["all"] if one)))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worlds", type=int, default=20, help="worlds for each kind of fleet")
+    parser.add_argument("--budget-part", type=float, default=1.0, help="part of the usual budget")
+    told = parser.parse_args()
+    print("10 %, 50 % and 90 % quantiles of joules against the best possible, and of what tuning took")
+    _table(told.worlds, told.budget_part)
