@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fewjoules.arrays import FloatArray
 from fewjoules.tuning.pilot import PilotResult
 
 
@@ -44,11 +45,11 @@ class Aim:
                 return float(steps)
         return None
 
-    def expected_steps(self, result: PilotResult) -> float:
+    def expected_steps(self, result: PilotResult, *, errors: float = 0.0) -> float:
         """Return the steps to the target: as measured, or by a line through the second half of the curve.
 
-        The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps). A curve that has stopped gives
-        infinity.
+        The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps), steeper by so many standard
+        ``errors``. A curve that has stopped gives infinity.
         """
         reached = self.steps_to_target(result)
         if reached is not None:
@@ -63,6 +64,8 @@ class Aim:
         logs, values = np.array(half).T
         slope, height = np.polyfit(logs - logs[-1], values, 1)
         target = self._straight(self.target)
+        if errors:
+            slope += math.copysign(errors * _slope_error(logs, values), target - values[-1])
         if slope * (target - values[-1]) <= 0.0:
             return math.inf
         return math.exp(min(logs[-1] + max((target - height) / slope, 0.0), 60.0))
@@ -74,3 +77,13 @@ class Aim:
             return math.log(inside / (1.0 - inside))
         loss = math.log(max(value, 1.0)) if self.metric == "perplexity" else value
         return math.log(max(loss, 1e-12))
+
+
+def _slope_error(logs: FloatArray, values: FloatArray) -> float:
+    """Return the standard error of the slope of a line; infinite for two points."""
+    if len(logs) < 3:
+        return math.inf
+    centred = logs - logs.mean()
+    slope, height = np.polyfit(centred, values, 1)
+    rest = values - height - slope * centred
+    return float(np.sqrt(rest @ rest / (len(logs) - 2) / (centred @ centred)))

@@ -1,6 +1,7 @@
 """Successive halving over optimisers and step sizes, all with the same H and sparsities.
 
-Equal steps cost equal joules there, so arms are compared by their loss on the data kept aside after equal steps. Plain
+Equal steps cost equal joules there, so arms are compared by their loss on the data kept aside after equal steps, or by
+the steps to the target. Plain
 SGD goes first and tells the length of a heat: the steps after which a fifth of the way to the target is done. The next
 heat is twice as long, for the best optimisers, each at its best step size and, in the second heat, at neighbours of it.
 Early curves favour optimisers that start fast, so several optimisers go on, each with one arm.
@@ -38,6 +39,7 @@ class Race:
     start_metric: float
     heat: int  # local steps, whole rounds
     results: dict[Arm, PilotResult] = field(default_factory=dict)
+    doubled: bool = False  # whether one heat of the usual length was too short to see anything
 
     def run_plain(self, rate: float, most: int) -> None:
         """Find the step size of plain SGD, from ``most`` first ones on, and the length of a heat."""
@@ -50,6 +52,7 @@ class Race:
             if best and self._way(best[0]) >= PART_OF_WAY:
                 return
             self.heat *= 2
+            self.doubled = True
             arms = best or [Arm(PLAIN, min(arm.rate for arm in self.results) / STEP**2)]
 
     def run_others(self, most: int) -> None:
@@ -87,22 +90,33 @@ class Race:
             for arm, result in self.results.items()
             if result.alive and (result.local_steps_taken >= self.heat or result.reached)
         ]
-        return sorted(there, key=lambda arm: self.results[arm].final_loss())
+        return sorted(there, key=self._standing)
 
     def best_of_each(self) -> list[Arm]:
         """Return the best arm of each optimiser, the best first; of rates about as good, the smallest."""
         best: dict[str, Arm] = {}
         for arm in self.ranked():
             first = best.setdefault(arm.optimiser.name, arm)
-            close = self.results[arm].final_loss() <= AS_GOOD * self.results[first].final_loss()
-            if close and arm.rate < first.rate:
+            both = self._standing(arm), self._standing(first)
+            if arm.rate < first.rate and all(one <= AS_GOOD * other for one, other in zip(*both, strict=True)):
                 best[arm.optimiser.name] = arm
-        return sorted(best.values(), key=lambda arm: self.results[arm].final_loss())
+        return sorted(best.values(), key=self._standing)
 
     def contenders(self) -> list[Arm]:
         """Return the best arm of each optimiser, the best first; plain SGD only where nothing is better."""
         best = self.best_of_each()
         return best[:1] + [arm for arm in best[1:] if arm.optimiser != PLAIN]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an arm has reached the target."""
+        return any(result.reached for result in self.results.values())
+
+    def _standing(self, arm: Arm) -> tuple[float, float]:
+        """Return the steps to the target, infinite before it, and the loss."""
+        result = self.results[arm]
+        steps = self.aim.steps_to_target(result)
+        return (math.inf if steps is None else steps), result.final_loss()
 
     def _blew_up(self, arm: Arm) -> bool:
         return arm in self.results and not self.results[arm].alive

@@ -31,7 +31,8 @@ LEVEL_DEVIATION = 0.2  # the same where steps to an earlier level stand for it
 GUESS_DEVIATION = 0.4  # the same where the curve was extrapolated
 LEVEL_PART = 1.0 / 3.0
 MOVED = 1.5  # a plan whose H or mean sparsity differs by more than this factor has its step size looked for again
-FIRST_GUESS = 15.0  # first heats in a training, as long as nothing better is known
+FIRST_GUESS = 15.0  # shortest heats in a training, as long as nothing better is known
+LONGER_GUESS = 6.0  # first heats in a training where the shortest heat showed nothing
 FINALISTS = 3  # optimisers of which the best arm may be trained to the target
 CLOSE = 1.5  # a later finalist is trained if its curve promises less than so many times the steps of the best
 OVERDRAFT = 0.5  # of a training, by which the budget may be exceeded so that a pilot gets to the target
@@ -40,7 +41,7 @@ RATE_PENALTY = 0.05  # a step size twice as large must be better by this much
 DECISIONS = 24
 MOST_LAW_PILOTS = 12
 TELLING = 5  # evaluations that a curve needs before it is called hopeless
-HOPELESS = 50.0  # a target that seems so many times further away than the longest pilot is out of reach
+HOPELESS = 200.0  # a target that seems so many times further away than the longest pilot is out of reach
 
 
 class Laboratory(Protocol):
@@ -199,7 +200,7 @@ class Tuner:
         for optimisers in (3, 2):
             self._require_reachable(race)
             rest = self._expected_steps(race) - 2.0 * race.heat
-            if rest < 0.0 or self._steps_left(race) < optimisers * race.heat + rest:
+            if race.is_over or rest < 0.0 or self._steps_left(race) < optimisers * race.heat + rest:
                 break
             race.go_on(optimisers)
 
@@ -215,8 +216,10 @@ class Tuner:
         """Return the steps to the target of the best arm; early curves are trusted within limits only."""
         known = [] if self.prior_steps is None else [self.prior_steps]
         best = [self.aim.expected_steps(race.results[arm]) for arm in race.ranked()[:2]]
-        first = FIRST_GUESS * self.first_heat
-        self._expected = max(min([*best, *known, first]), 0.5 * first if not known else 0.0, float(race.heat))
+        usual = FIRST_GUESS * SHORTEST_HEAT
+        least = 0.0 if known else 0.5 * usual  # early curves promise too much
+        first = LONGER_GUESS * self.first_heat if race.doubled else usual
+        self._expected = max(min([*best, *known, max(first, usual)]), least)
         return self._expected
 
     def _joules_per_step(self) -> float:
@@ -229,7 +232,7 @@ class Tuner:
     def _require_reachable(self, race: Race) -> None:
         """Say early that a target seems out of reach: the best curves would need far more steps than were taken."""
         arms = race.ranked()[:3]
-        expected = min(self.aim.expected_steps(race.results[arm]) for arm in arms)
+        expected = min(self.aim.expected_steps(race.results[arm], errors=2.0) for arm in arms)
         told = min(len(race.results[arm].steps) for arm in arms) >= TELLING
         if told and expected > HOPELESS * race.heat:
             raise self._out_of_reach([race.results[arm] for arm in arms], expected)
@@ -405,7 +408,7 @@ class Tuner:
         )
 
     def _follow(self, arms: Sequence[Arm], steps: int) -> list[PilotResult]:
-        return self._run([self._spec(arm, steps) for arm in arms])
+        return self._run([replace(self._spec(arm, steps), to_target=True) for arm in arms])
 
     def _spec(self, arm: Arm, steps: int, plan: Plan | None = None) -> PilotSpec:
         chosen = self.reference if plan is None else plan
