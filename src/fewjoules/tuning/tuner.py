@@ -261,7 +261,8 @@ class Tuner:
                 if expected > CLOSE * limit:
                     continue
             rest = min(expected, limit) - race.results[arm].local_steps_taken
-            if rest > max(self._steps_left(race), 0.0) + OVERDRAFT * min(expected, limit):
+            overdraft = OVERDRAFT * expected if best is None else 0.0
+            if rest > max(self._steps_left(race), 0.0) + overdraft:
                 best = best or (arm, race.results[arm])
                 break
             (result,) = self._run([replace(self._spec(arm, math.ceil(limit)), to_target=True)])
