@@ -28,7 +28,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A scenario (of the reproduction, embedded, or text), a target, and what FlexibleSpar took in docs/reproduction.md."""
+    """A scenario, a target, and the joules of FlexibleSpar in docs/reproduction.md."""
 
     scenario: str
     target: float
@@ -253,8 +253,7 @@ class Bench:
 
     def run(self, options: Record, H: int, sparsity: list[float], seed: int) -> Record:
         """Train an entry on all data to the target on the test set; return what it took."""
-        from fewjoules.engine.algorithm.options import TrainingOptions
-        from fewjoules.engine.loop import TARGET
+        from fewjoules.engine.algorithm.options import TrainingOptions, overridden
         from fewjoules.runs.task import varied
         from fewjoules.runs.training import train_task
 
@@ -263,7 +262,7 @@ class Bench:
         given |= {"seed": seed, "precision": self.precision, "target_accuracy": self.study.target}
         given |= {"evaluate_every": max(1, round(self.study.evaluate_steps / H)), "channel": "average"}
         chosen = TrainingOptions.of(
-            **given | options,
+            **overridden(given, options),
             local_steps=H,
             sparsity=np.array(sparsity),
             rounds=math.ceil(self.study.most_steps / H),
@@ -273,13 +272,13 @@ class Bench:
         rows = training.loop.ledger.rows()
         kinds = ("uplink", "downlink", "tail", "compute", "codec")
         return {
-            "reached": training.reason == TARGET,
+            "reached": training.reason == "target accuracy",
             "reason": training.reason,
             "rounds": training.rounds,
             "steps": training.rounds * H,
             "message_bits": 8.0 * float(rows["payload_bytes"].mean()) if rows.size else None,
             "joules": {kind: float(np.nansum(rows[f"{kind}_joules"])) for kind in kinds},
-            "returns": len(getattr(training.simulator, "returns", ())),
+            "returns": list(training.simulator.state.returns),
             "seconds": round(time.monotonic() - began, 2),
         }
 
@@ -294,7 +293,6 @@ def work(job: Record, device: str, data_dir: str | None) -> Record:
     began = time.monotonic()
     torch.set_num_threads(1 if device == "cuda" else 2)
     if job["study"] not in _benches:
-        _benches.clear()
         _benches[job["study"]] = Bench(job["study"], device, data_dir)
     bench = _benches[job["study"]]
     try:
@@ -331,36 +329,20 @@ def first_jobs(names: list[str]) -> list[Record]:
     return jobs
 
 
-def second_jobs(names: list[str], done: dict[str, Record], bench_entry: Any) -> list[Record]:
-    """Return the trainings of what the first jobs found."""
-    jobs: list[Record] = []
-    for record in done.values():
-        if record["study"] not in names or record["kind"] == "run" or "error" in record["found"]:
-            continue
-        study, found = STUDIES[record["study"]], record["found"]
-        if record["kind"] == "tune":
-            entry = "fewest" if record["part"] == 1.0 else "fewest, a quarter of the budget"
-            options = dict(found["options"])
-            if found["downlink_sparsity"] is not None:
-                options["downlink_sparsity"] = found["downlink_sparsity"]
-            H, sparsity = found["H"], found["sparsity"]
-        else:
-            entry = record["entry"]
-            options, H, sparsity, _ = bench_entry(record["study"], entry)
-            options = options | {"learning_rate": found["rate"]}
-        jobs += [
-            {
-                "study": record["study"],
-                "kind": "run",
-                "entry": entry,
-                "options": options,
-                "H": H,
-                "sparsity": sparsity,
-                "seed": seed,
-            }
-            for seed in range(study.seeds)
-        ]
-    return jobs
+def trainings_of(record: Record) -> list[Record]:
+    """Return the trainings of what a tuning or a search of a step size found."""
+    study, found = STUDIES[record["study"]], record["found"]
+    if record["kind"] == "tune":
+        entry = "fewest" if record["part"] == 1.0 else "fewest, a quarter of the budget"
+        options, H, sparsity = dict(found["options"]), found["H"], found["sparsity"]
+        if found["downlink_sparsity"] is not None:
+            options["downlink_sparsity"] = found["downlink_sparsity"]
+    else:
+        entry = record["entry"]
+        options, H, sparsity, _ = entry_of(record["study"], entry)
+        options = options | {"learning_rate": found["rate"]}
+    same = {"study": record["study"], "kind": "run", "entry": entry, "options": options, "H": H, "sparsity": sparsity}
+    return [same | {"seed": seed} for seed in range(study.seeds)]
 
 
 def entry_of(study: str, name: str) -> tuple[dict[str, Any], int, list[float], float]:
@@ -371,30 +353,39 @@ def entry_of(study: str, name: str) -> tuple[dict[str, Any], int, list[float], f
 
 
 def carry_out(jobs: list[Record], given: argparse.Namespace, done: dict[str, Record]) -> None:
-    """Do the jobs that are not done, several at once, and write each down."""
-    missing = [job for job in jobs if key_of(job) not in done]
-    missing.sort(key=lambda job: (job["study"], job["kind"] != "tune"))
+    """Do the jobs and the trainings of what they find, several at once, and write each down."""
+    began, number = time.monotonic(), 0
     context = multiprocessing.get_context("spawn")
-    began = time.monotonic()
     pool = concurrent.futures.ProcessPoolExecutor(given.processes, mp_context=context)
-    waiting = {pool.submit(work, job, given.device, given.data_dir) for job in missing}
-    number = 0
-    try:
-        for future in concurrent.futures.as_completed(waiting, timeout=max(1.0, given.until - time.monotonic())):
+    waiting: set[concurrent.futures.Future[Record]] = set()
+
+    def start(job: Record) -> None:
+        record = done.get(key_of(job))
+        if record is None:
+            waiting.add(pool.submit(work, job, given.device, given.data_dir))
+        elif job["kind"] != "run":
+            for run in trainings_of(record):
+                start(run)
+
+    for job in jobs:
+        start(job)
+    while waiting and time.monotonic() < given.until:
+        ready, waiting = concurrent.futures.wait(waiting, 1.0, concurrent.futures.FIRST_COMPLETED)
+        for future in ready:
             record = future.result()
             done[key_of(record)] = record
             with given.out.open("a") as file:
                 file.write(json.dumps(record) + "\n")
             number += 1
-            told = record["found"].get("error", "")
-            label = (
-                f"{record['study']} {record['kind']} {record.get('entry', record.get('part'))} {record.get('seed', '')}"
-            )
-            print(f"{time.monotonic() - began:5.0f} s  {number} of {len(missing)}  {label} {told}", file=sys.stderr)
-    except TimeoutError:
-        print("out of time", file=sys.stderr)
-        for process in list(pool._processes.values()):
-            process.terminate()
+            names = (record.get(name, "") for name in ("study", "kind", "entry", "part", "seed"))
+            told = f"{' '.join(str(name) for name in names)} {record['work_seconds']} s"
+            error = record["found"].get("error", "")
+            print(f"{time.monotonic() - began:5.0f} s  {number}, {len(waiting)} left  {told} {error}", file=sys.stderr)
+            if record["kind"] != "run" and not error:
+                for run in trainings_of(record):
+                    start(run)
+    for process in list(pool._processes.values()) if waiting else ():
+        process.terminate()
     pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -444,16 +435,23 @@ def report(names: list[str], done: dict[str, Record]) -> None:
                 if "error" in found:
                     print(f"  tuning with {record['part']:g} of the budget failed: {found['error']}")
                     continue
-                entry = "fewest" if record["part"] == 1.0 else "fewest, a quarter of the budget"
-                runs = [one for one in done.values() if one.get("entry") == entry and one["study"] == name]
-                seen = [one["found"] for one in runs if one["found"].get("reached")]
-                bits = np.mean([one["message_bits"] for one in seen]) if seen else math.nan
-                print(
-                    f"  budget {record['part']:g}: {found['optimiser']} {found['options']['learning_rate']:.3g}, "
-                    f"{found['message']}, H {found['H']}; pilots {found['share']:.2f} trainings, {found['pilot_joules']:.3g} J; "
-                    f"rounds {found['rounds']:.4g} predicted, {np.mean([one['rounds'] for one in seen]) if seen else math.nan:.4g} "
-                    f"measured; joules {found['joules']:.4g} predicted; bits {np.mean(found['bits']):.4g} predicted, {bits:.4g} measured"
-                )
+                print(f"  {tuning_sentence(record, done)}")
+
+
+def tuning_sentence(record: Record, done: dict[str, Record]) -> str:
+    """Return what a tuning found, what it cost, and how well it predicted the trainings."""
+    found = record["found"]
+    entry = "fewest" if record["part"] == 1.0 else "fewest, a quarter of the budget"
+    runs = [one["found"] for one in done.values() if one.get("entry") == entry and one["study"] == record["study"]]
+    seen = [one for one in runs if one.get("reached")]
+    rounds, bits = (float(np.mean([one[key] for one in seen] or [math.nan])) for key in ("rounds", "message_bits"))
+    return (
+        f"budget {record['part']:g}: {found['optimiser']}, step size {found['options']['learning_rate']:.3g}, "
+        f"{found['message']}, H {found['H']}; "
+        f"pilots took {found['share']:.2f} trainings and {found['pilot_joules']:.3g} J; "
+        f"rounds predicted {found['rounds']:.4g}, measured {rounds:.4g}; joules predicted {found['joules']:.4g}; "
+        f"bits of a message predicted {np.mean(found['bits']):.4g}, measured {bits:.4g}"
+    )
 
 
 def main() -> None:
@@ -472,12 +470,9 @@ def main() -> None:
     done = {key_of(record): record for record in map(json.loads, lines) if "error" not in record["found"]}
     wanted = None if given.only is None else set(given.only.split(","))
 
-    def chosen(jobs: list[Record]) -> list[Record]:
-        return [job for job in jobs if wanted is None or {job["kind"], job.get("entry")} & wanted]
-
     if not given.report:
-        carry_out(chosen(first_jobs(given.studies)), given, done)
-        carry_out(chosen(second_jobs(given.studies, done, entry_of)), given, done)
+        jobs = first_jobs(given.studies)
+        carry_out([job for job in jobs if wanted is None or {job["kind"], job.get("entry")} & wanted], given, done)
     run = describe_run(
         "python benchmarks/recipes.py " + " ".join(sys.argv[1:]), 0, os.cpu_count() or 1, ("numpy", "torch")
     )
