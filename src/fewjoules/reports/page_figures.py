@@ -75,7 +75,7 @@ def _accuracy(runs: Sequence[RunResults]) -> Section:
     title = "Test accuracy by round"
     drawn = curves.accuracy_curves(runs)
     if not drawn:
-        return Section(title, "No round was evaluated.")
+        return Section(title, "No round has a test accuracy, so there is nothing to draw.")
     last = [float(curve.x[-1]) for curve in drawn]
     x_axis = log_axis("rounds", extent(drawn, "x")) if curves.is_wide(last) else rounds_axis(max(last))
     target = shared_accuracy(runs)
@@ -94,7 +94,7 @@ def _error(runs: Sequence[RunResults]) -> Section:
     title = "Test error by energy"
     drawn = curves.error_curves(runs)
     if not drawn:
-        return Section(title, "Joules or evaluations are missing, so there is nothing to draw.")
+        return Section(title, "Joules or test accuracies are missing, so there is nothing to draw.")
     target = shared_accuracy(runs)
     errors = [*extent(drawn, "y"), *([] if target is None else [100.0 * (1.0 - target)])]
     layout = layout_of(log_axis("energy of all devices (J)", extent(drawn, "x")), log_axis("test error (%)", errors))
