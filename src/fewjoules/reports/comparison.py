@@ -41,9 +41,7 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
 def column_titles(runs: Sequence[RunResults]) -> tuple[str, ...]:
     """Return the titles of the columns, which end in their units."""
     joules = "J" if any(run.summary.target is None for run in runs) else "J to target"
-    target = shared_target(runs)
-    tested = "accuracy" if target is None else target.name
-    last = tested if _best(runs) is None else "x least"
+    last = aim(runs).name if _best(runs) is None else "x least"
     return ("scheme", "H", "rounds", joules, "radio J", "compute J", "seconds", "payload", last)
 
 
@@ -77,6 +75,16 @@ def by_label(runs: Sequence[RunResults]) -> dict[str, list[RunResults]]:
     for run, label in zip(runs, labels(runs), strict=True):
         found.setdefault(label, []).append(run)
     return found
+
+
+def run_names(runs: Sequence[RunResults]) -> list[str]:
+    """Return a name for each run that no other has: its label, with the seed where several seeds share it."""
+    names = labels(runs)
+    totals = Counter(names)
+    return [
+        f"{name} with seed {run.summary.seed}" if totals[name] > 1 else name
+        for run, name in zip(runs, names, strict=True)
+    ]
 
 
 def headline(runs: Sequence[RunResults]) -> str:
@@ -122,7 +130,7 @@ def remarks(runs: Sequence[RunResults]) -> list[str]:
 def guard_sentences(runs: Sequence[RunResults]) -> list[str]:
     """Say where the guard returned to an earlier model, and what it left of the step size."""
     found = []
-    for run, name in zip(runs, labels(runs), strict=True):
+    for run, name in zip(runs, run_names(runs), strict=True):
         returns, rate = run.summary.returns, run.summary.learning_rate
         if not returns:
             continue
@@ -147,7 +155,7 @@ def one_seed(runs: Sequence[RunResults]) -> list[str]:
 def metered_sentences(runs: Sequence[RunResults]) -> list[str]:
     """Say what meters read while runs were trained, which is no part of their ledgers."""
     found = []
-    for run, name in zip(runs, labels(runs), strict=True):
+    for run, name in zip(runs, run_names(runs), strict=True):
         metered = run.summary.metered
         if metered is None:
             continue
@@ -167,6 +175,11 @@ def _meter_joules(joules: float | None) -> str:
 def shared_target(runs: Sequence[RunResults]) -> Target | None:
     """Return the target if all runs share one."""
     return common_target(run.summary.target for run in runs)
+
+
+def aim(runs: Sequence[RunResults]) -> Target:
+    """Return the target that all runs share; without one they are tested for accuracy."""
+    return shared_target(runs) or Target("accuracy", 1.0)
 
 
 def shared_accuracy(runs: Sequence[RunResults]) -> float | None:
@@ -241,7 +254,7 @@ def _known(value: float) -> str:
 
 def _tested(run: RunResults) -> str:
     """Say what the last evaluation found, in the words of the target."""
-    return (run.summary.target or Target("accuracy", 1.0)).said(run.summary.tested)
+    return aim([run]).said(run.summary.tested)
 
 
 def _price(run: RunResults) -> str:

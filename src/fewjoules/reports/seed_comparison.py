@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
-from fewjoules.ledger.target import percent
 from fewjoules.reports.comparison import (
     UNKNOWN,
+    aim,
     byte_count,
+    guard_sentences,
     headline,
     metered_sentences,
     one_seed,
@@ -46,8 +47,9 @@ def seed_table(groups: Sequence[SchemeRuns]) -> Table:
 def seed_titles(groups: Sequence[SchemeRuns]) -> tuple[str, ...]:
     """Return the titles of the columns, which hold means unless they say otherwise."""
     judged = verdicts(groups)
-    without = any(run.summary.target is None for group in groups for run in group.runs)
-    last = "x least" if _compared(judged) else "accuracy"
+    runs = [run for group in groups for run in group.runs]
+    without = any(run.summary.target is None for run in runs)
+    last = "x least" if _compared(judged) else aim(runs).name
     noise = ("noise",) if _told(judged) else ()
     return (
         *("scheme", "H", "rounds", "J" if without else "J to target", "least to most"),
@@ -95,7 +97,7 @@ def seed_headline(groups: Sequence[SchemeRuns]) -> str:
 
 
 def seed_remarks(groups: Sequence[SchemeRuns]) -> list[str]:
-    """Return sentences about seeds that missed the target or diverged, about missing joules, and what meters read."""
+    """Return sentences about seeds that missed or diverged, missing joules, the guard's returns, and meters."""
     found = []
     for group in groups:
         target = shared_target(group.runs)
@@ -106,20 +108,21 @@ def seed_remarks(groups: Sequence[SchemeRuns]) -> list[str]:
     unknown = [group.name for group in groups if group.spread("joules") is None]
     if unknown:
         found.append(f"No fleet was given for {', '.join(unknown)}, so joules are unknown.")
-    return [*found, *metered_sentences([run for group in groups for run in group.runs])]
+    runs = [run for group in groups for run in group.runs]
+    return [*found, *guard_sentences(runs), *metered_sentences(runs)]
 
 
 def _row(group: SchemeRuns, verdict: Verdict, judged: Sequence[Verdict]) -> SeedRow:
     joules = group.spread("joules")
     payload = group.total("total_payload_bytes")
-    accuracy = group.accuracy
+    tested = group.at_end("tested")
     more = "> " if group.missed else ""
     if group.failed:
         last = _failures(group)
     elif _compared(judged):
         last = UNKNOWN if verdict.times_least is None else ratio(verdict.times_least)
     else:
-        last = UNKNOWN if accuracy is None else percent(accuracy.mean)
+        last = UNKNOWN if tested is None else aim(group.runs).said(tested.mean)
     noise = ("tied" if verdict.tied else "",) if _told(judged) else ()
     cells = (
         group.name,

@@ -61,10 +61,9 @@ class SchemeRuns:
         """Return a running total of the metrics up to the target, or to the end of a run that missed it."""
         return Spread.of(run.at_target(column) for run in self.runs)
 
-    @property
-    def accuracy(self) -> Spread | None:
-        """Test accuracy at the end of the runs."""
-        return Spread.of(run.summary.test_accuracy for run in self.runs)
+    def at_end(self, quantity: str) -> Spread | None:
+        """Return test_accuracy, test_loss, or what the target is about, tested, at the end of the runs."""
+        return Spread.of(getattr(run.summary, quantity) for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
