@@ -98,7 +98,8 @@ class World:
         devices = fj.Fleet(**{name: cost * np.exp(0.7 * rng.standard_normal(4)) for name, cost in costs.items()})
         plain_rate = 0.1 * math.exp(0.7 * rng.standard_normal())
         tau = 10.0 ** rng.uniform(2.3, 3.5)
-        known = {name: _true_optimiser(one, plain_rate, tau, rng) for name, one in RACED.items()}
+        rate_by_steps = -rng.uniform(0.0, 0.6)
+        known = {name: _true_optimiser(one, plain_rate, rate_by_steps, tau, rng) for name, one in RACED.items()}
         target_loss = START_LOSS * rng.uniform(0.15, 0.5)
         rises = bool(rng.integers(2))
         return cls(
@@ -173,7 +174,7 @@ class World:
         return self.loss_at(steps, steps_to_target) * math.exp(noise)
 
 
-def _true_optimiser(optimiser, plain_rate, tau, rng):
+def _true_optimiser(optimiser, plain_rate, rate_by_steps, tau, rng):
     steps = tau * math.exp(0.35 * rng.standard_normal())
     log_c, a, q = rng.standard_normal(3)
     return TrueOptimiser(
@@ -181,7 +182,7 @@ def _true_optimiser(optimiser, plain_rate, tau, rng):
             tau=steps, c=0.02 * math.exp(1.2 * log_c), a=0.5 + 0.15 * a, q=max(0.5 + 0.15 * q, LEAST_Q)
         ),
         best_rate=optimiser.first_rate(plain_rate) * math.exp(0.5 * rng.standard_normal()),
-        rate_by_steps=-rng.uniform(0.0, 0.6),
+        rate_by_steps=rate_by_steps + 0.07 * rng.standard_normal(),
         edge=rng.uniform(2.5, 8.0),
         sharpness=rng.uniform(0.3, 0.7),
     )
