@@ -11,13 +11,13 @@ import math
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 import fewjoules as fj
 from fewjoules.errors import TargetOutOfReachError
 from fewjoules.physics.message_fit import MessageObservation, usual_bits
-from fewjoules.physics.message_size import MessageSize
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN, optimisers
@@ -123,20 +123,20 @@ class World:
         """The same world, but the loss stays above the target for ever."""
         return replace(self, floor=1.2 * self.target_loss)
 
-    def size(self, kind):
-        """The true law of messages of a kind."""
-        usual = FleetPlanning(self.problem, kinds=(kind,)).sizes[kind]
-        factor = self.size_factors[kind]
-        return MessageSize(
-            fixed_bits=factor * usual.fixed_bits, scale=factor * usual.scale, entry_bits=usual.entry_bits
-        )
+    @cached_property
+    def true_planning(self):
+        """Plans with the true sizes of messages."""
+        usual = FleetPlanning(self.problem).sizes
+        sizes = {}
+        for kind, factor in self.size_factors.items():
+            fixed, scale = factor * usual[kind].fixed_bits, factor * usual[kind].scale
+            sizes[kind] = replace(usual[kind], fixed_bits=fixed, scale=scale)
+        return FleetPlanning(self.problem, sizes=sizes)
 
     def true_problem(self, name, kind, delay=1.0):
         """The control problem with the true law and sizes."""
         law = self.optimisers[name].law
-        planning = FleetPlanning(self.problem, kinds=(kind,))
-        planning.sizes[kind] = self.size(kind)
-        return planning.problem_of(replace(law, tau=law.tau * self.kind_delays[kind] * delay), kind)
+        return self.true_planning.problem_of(replace(law, tau=law.tau * self.kind_delays[kind] * delay), kind)
 
     def best_joules(self, name=None):
         """The joules of the best recipe of all, or of the best one of an optimiser."""
