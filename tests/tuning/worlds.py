@@ -11,13 +11,13 @@ import math
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 import fewjoules as fj
 from fewjoules.errors import TargetOutOfReachError
 from fewjoules.physics.message_fit import MessageObservation, usual_bits
-from fewjoules.physics.message_size import MessageSize
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN, optimisers
@@ -98,7 +98,8 @@ class World:
         devices = fj.Fleet(**{name: cost * np.exp(0.7 * rng.standard_normal(4)) for name, cost in costs.items()})
         plain_rate = 0.1 * math.exp(0.7 * rng.standard_normal())
         tau = 10.0 ** rng.uniform(2.3, 3.5)
-        known = {name: _true_optimiser(one, plain_rate, tau, rng) for name, one in RACED.items()}
+        rate_by_steps = -rng.uniform(0.0, 0.6)
+        known = {name: _true_optimiser(one, plain_rate, rate_by_steps, tau, rng) for name, one in RACED.items()}
         target_loss = START_LOSS * rng.uniform(0.15, 0.5)
         rises = bool(rng.integers(2))
         return cls(
@@ -122,20 +123,20 @@ class World:
         """The same world, but the loss stays above the target for ever."""
         return replace(self, floor=1.2 * self.target_loss)
 
-    def size(self, kind):
-        """The true law of messages of a kind."""
-        usual = FleetPlanning(self.problem, kinds=(kind,)).sizes[kind]
-        factor = self.size_factors[kind]
-        return MessageSize(
-            fixed_bits=factor * usual.fixed_bits, scale=factor * usual.scale, entry_bits=usual.entry_bits
-        )
+    @cached_property
+    def true_planning(self):
+        """Plans with the true sizes of messages."""
+        usual = FleetPlanning(self.problem).sizes
+        sizes = {}
+        for kind, factor in self.size_factors.items():
+            fixed, scale = factor * usual[kind].fixed_bits, factor * usual[kind].scale
+            sizes[kind] = replace(usual[kind], fixed_bits=fixed, scale=scale)
+        return FleetPlanning(self.problem, sizes=sizes)
 
     def true_problem(self, name, kind, delay=1.0):
         """The control problem with the true law and sizes."""
         law = self.optimisers[name].law
-        planning = FleetPlanning(self.problem, kinds=(kind,))
-        planning.sizes[kind] = self.size(kind)
-        return planning.problem_of(replace(law, tau=law.tau * self.kind_delays[kind] * delay), kind)
+        return self.true_planning.problem_of(replace(law, tau=law.tau * self.kind_delays[kind] * delay), kind)
 
     def best_joules(self, name=None):
         """The joules of the best recipe of all, or of the best one of an optimiser."""
@@ -173,7 +174,7 @@ class World:
         return self.loss_at(steps, steps_to_target) * math.exp(noise)
 
 
-def _true_optimiser(optimiser, plain_rate, tau, rng):
+def _true_optimiser(optimiser, plain_rate, rate_by_steps, tau, rng):
     steps = tau * math.exp(0.35 * rng.standard_normal())
     log_c, a, q = rng.standard_normal(3)
     return TrueOptimiser(
@@ -181,7 +182,7 @@ def _true_optimiser(optimiser, plain_rate, tau, rng):
             tau=steps, c=0.02 * math.exp(1.2 * log_c), a=0.5 + 0.15 * a, q=max(0.5 + 0.15 * q, LEAST_Q)
         ),
         best_rate=optimiser.first_rate(plain_rate) * math.exp(0.5 * rng.standard_normal()),
-        rate_by_steps=-rng.uniform(0.0, 0.6),
+        rate_by_steps=rate_by_steps + 0.07 * rng.standard_normal(),
         edge=rng.uniform(2.5, 8.0),
         sharpness=rng.uniform(0.3, 0.7),
     )

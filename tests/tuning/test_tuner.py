@@ -1,0 +1,156 @@
+"""The whole tuner in made-up worlds: ``python -m tests.tuning.worlds`` prints more of what is bounded here."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fewjoules.errors import TargetOutOfReachError
+from fewjoules.tuning.aim import Aim
+from fewjoules.tuning.books import Budget
+from tests.tuning.worlds import SyntheticLaboratory, World, scores, tuner_of
+
+WORLDS = range(60)  # 20 of each kind of fleet
+
+
+@pytest.fixture(scope="module")
+def usual():
+    return scores(WORLDS)
+
+
+@pytest.fixture(scope="module")
+def frugal():
+    return scores(WORLDS, budget_part=0.25)
+
+
+def told(found):
+    return [one for one in found if one is not None]
+
+
+def ratios(found):
+    return np.array([one.ratio for one in told(found)])
+
+
+def test_the_recipe_is_near_the_best_possible(usual):
+    assert ratios(usual).min() >= 1.0 - 1e-9
+    assert np.median(ratios(usual)) <= 1.12
+    assert np.quantile(ratios(usual), 0.9) <= 1.7
+
+
+def test_step_size_and_plan_are_near_the_best_of_the_chosen_optimiser(usual):
+    parts = np.array([(one.rate_ratio, one.plan_ratio) for one in told(usual)])
+    assert np.all(np.median(parts, axis=0) <= (1.06, 1.04))
+    assert np.all(np.quantile(parts, 0.9, axis=0) <= (1.3, 1.2))
+
+
+def test_a_target_in_reach_is_seldom_given_up(usual, frugal):
+    assert usual.count(None) <= 4
+    assert frugal.count(None) <= 5
+
+
+def test_a_quarter_of_the_budget_makes_the_recipe_little_worse(usual, frugal):
+    assert np.median(ratios(frugal)) <= 1.15 * np.median(ratios(usual))
+
+
+def test_a_quarter_of_the_budget_is_less_than_half_as_many_client_steps(usual, frugal):
+    spent = [np.median([one.trainings for one in told(found)]) for found in (usual, frugal)]
+    assert spent[1] < 0.5 * spent[0]
+
+
+def test_tuning_takes_about_four_trainings(usual):
+    spent = np.array([one.trainings for one in told(usual)])
+    allowed = np.array([4.0 + one.longest_steps for one in told(usual)])
+    assert np.mean(spent <= allowed) >= 0.75
+    assert np.quantile(spent, 0.9) <= 9.0
+
+
+def test_tuning_stops_after_few_pilots(usual, frugal):
+    assert max(one.pilots for one in told(usual)) <= 40
+    assert max(one.pilots for one in told(frugal)) <= 25
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_books_have_every_step_of_every_training_once(seed):
+    world = World.random(seed)
+    tuned = tuner_of(world).tune()
+    longest = {}
+    for one in tuned.pilots:
+        longest[one.spec.training_key] = max(one.local_steps_taken, longest.get(one.spec.training_key, 0))
+    assert tuned.client_steps == world.problem.devices * sum(longest.values())
+    assert tuned.joules > 0.0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_same_seed_gives_the_same_answer(seed):
+    one, other = (tuner_of(World.random(seed), seed=5).tune() for _ in range(2))
+    assert one.optimiser_options == other.optimiser_options
+    assert one.message == other.message
+    assert one.plan.chooses_like(other.plan)
+    assert one.plan.energy_joules == other.plan.energy_joules
+    assert one.pilots == other.pilots
+    assert (one.client_steps, one.joules) == (other.client_steps, other.joules)
+
+
+def test_a_budget_in_client_steps_or_joules_is_kept_but_for_the_first_race():
+    world = World.random(0)
+    free = tuner_of(world).tune()
+    for budget, spent in (
+        (Budget(client_steps=0.6 * free.client_steps), lambda one: one.client_steps / (0.6 * free.client_steps)),
+        (Budget(joules=0.6 * free.joules), lambda one: one.joules / (0.6 * free.joules)),
+    ):
+        assert spent(tuner_of(world, budget=budget).tune()) <= 1.1
+
+
+def test_the_plan_is_that_of_the_law_believed_in_the_end():
+    tuner = tuner_of(World.random(0))
+    tuned = tuner.tune()
+    steps = tuned.plan.rounds * tuned.plan.local_steps
+    assert steps == pytest.approx(tuned.belief.predicted_steps(tuner._choice(tuned.plan))[0], rel=0.1)
+    assert tuned.expected_regret_joules >= 0.0
+    assert len(tuned.belief.observations) >= 1
+
+
+@pytest.fixture(scope="module")
+def given_up():
+    found = []
+    for seed in range(15):
+        world = World.random(seed).out_of_reach()
+        laboratory = SyntheticLaboratory(world)
+        tuner = tuner_of(world, laboratory=laboratory)
+        with pytest.raises(TargetOutOfReachError) as caught:
+            tuner.tune()
+        fastest = min(world.steps_to_target(spec) for spec in laboratory.specs)
+        found.append((str(caught.value), world, tuner.books.client_steps / world.problem.devices / fastest))
+    return found
+
+
+def test_a_target_out_of_reach_is_told_with_how_near_the_pilots_came(given_up):
+    for message, world, _ in given_up:
+        assert f"target {world.aim.metric} {world.aim.target:g} seems out of reach" in message
+        assert "\n" not in message
+
+
+def test_a_target_out_of_reach_is_told_before_a_hundred_trainings_are_spent(given_up):
+    assert np.median([trainings for _, _, trainings in given_up]) <= 100.0
+
+
+def test_every_step_size_that_blows_up_is_told():
+    world = World.random(0)
+    edges = {name: replace(one, edge=1e-9) for name, one in world.optimisers.items()}
+    with pytest.raises(TargetOutOfReachError, match=r"every pilot blew up, with step sizes down to .*learning_rate"):
+        tuner_of(replace(world, optimisers=edges)).tune()
+
+
+def test_without_noise_the_steps_of_the_reference_are_those_of_the_world():
+    world = replace(World.random(3), seed_deviation=0.0, evaluation_deviation=0.0)
+    tuner = tuner_of(world)
+    tuned = tuner.tune()
+    truth = world.steps_to_target(tuner.reference_pilot.spec)
+    assert tuned.belief.observations[0].steps == pytest.approx(truth, rel=0.05)
+
+
+def test_a_target_that_the_untrained_model_has_needs_no_search_of_long_curves():
+    world = replace(World.random(0), aim=Aim("loss", 10.0, rises=False))
+    tuned = tuner_of(world).tune()
+    assert math.isfinite(tuned.plan.energy_joules)
