@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.options import TrainingOptions, overridden
 from fewjoules.engine.loop import Report, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
@@ -96,7 +96,7 @@ class Pilots:
             given["target_accuracy"] = self._aim.target
         if spec.downlink_sparsity is not None:
             given["downlink_sparsity"] = spec.downlink_sparsity
-        return TrainingOptions.of(**self._options | dict(spec.options) | given)
+        return TrainingOptions.of(**overridden(self._options, spec.options) | given)
 
     def _evaluator(self, simulator: Simulator) -> Callable[..., tuple[float, float]]:
         assert self._task.test is not None
