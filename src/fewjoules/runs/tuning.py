@@ -44,12 +44,14 @@ ANY_LAW = PowerLawRounds(tau=1.0, c=PRIOR_C, a=PRIOR_EXPONENT, q=PRIOR_EXPONENT)
 class Progress:
     """What is known after a pilot: the best optimiser so far, its step size, and how many steps it may take.
 
+    ``allowed_client_steps`` and ``allowed_joules`` are the budget of all pilots, None where there is none of the kind.
     ``spread`` is the standard deviation of ln(steps), None before the law has been observed; ``plan`` is that of the
     current belief, None as long as there is none.
     """
 
     news: News
-    allowed: str
+    allowed_client_steps: float | None
+    allowed_joules: float | None
     optimiser: str
     learning_rate: float
     expected_steps: float
@@ -100,8 +102,7 @@ class Tuning:
 
     def predicted_rounds(self) -> tuple[float, float, float]:
         """Return the rounds of the plan, and two standard deviations below and above."""
-        median, deviation = self.tuned.belief.predicted_steps(self.choice())
-        rounds = median / self.tuned.plan.local_steps
+        rounds, (_, deviation) = self.tuned.plan.rounds, self.tuned.belief.predicted_steps(self.choice())
         return rounds, rounds * math.exp(-2.0 * deviation), rounds * math.exp(2.0 * deviation)
 
 
@@ -276,7 +277,8 @@ class _Teller:
             steps, spread = tuner.belief.predicted_steps(choice_of(plan, tuner.planning.downlink_weight))
         told = Progress(
             news=news,
-            allowed=self._allowed(news),
+            allowed_client_steps=self._allowed_client_steps(news),
+            allowed_joules=tuner.budget.joules,
             optimiser=optimiser_name(best.spec.options),
             learning_rate=best.spec.learning_rate,
             expected_steps=steps,
@@ -301,13 +303,10 @@ class _Teller:
             self._planned = (seen, tuner.planning.plan(tuner.belief.law(), tuner.message))
         return self._planned[1]
 
-    def _allowed(self, news: News) -> str:
-        """Say what the budget allows in all."""
-        budget, clients = self._tuner.budget, self._tuner.laboratory.clients
-        if budget.joules is not None:
-            return f"{budget.joules:.4g} J"
-        if budget.client_steps is not None:
-            return f"{budget.client_steps:,.0f} client-steps"
-        if news.expected_steps is None:
-            return f"{budget.trainings:g} trainings"
-        return f"about {budget.trainings * news.expected_steps * clients:,.0f} client-steps"
+    def _allowed_client_steps(self, news: News) -> float | None:
+        """Return what the budget allows in all; by default a multiple of the steps that a training seems to take."""
+        budget = self._tuner.budget
+        if budget.joules is not None or budget.client_steps is not None:
+            return budget.client_steps
+        steps = news.expected_steps
+        return None if steps is None else budget.trainings * steps * self._tuner.laboratory.clients
