@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from fewjoules.convergence.rounds import PowerLawRounds
+from fewjoules.engine.algorithm.options import overridden
 from fewjoules.errors import InfeasiblePlanError, InvalidInputError, require_integer
 from fewjoules.physics.message_size import MessageSize
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
-from fewjoules.planner.recipe import Recipe
+from fewjoules.planner.recipe import OPTIMISER_OPTIONS, Recipe
 from fewjoules.planner.schemes import FEWEST, flexible
 from fewjoules.runs.laboratory import USUAL_RATE, JournaledPilots, TaskOrder, pilots_of
 from fewjoules.runs.pilot_journal import PilotJournal
@@ -81,8 +82,13 @@ class Tuning:
     @property
     def recipe(self) -> Recipe:
         """The recipe with its plan."""
+        return self.recipe_beside({})
+
+    def recipe_beside(self, stated: Mapping[str, Any]) -> Recipe:
+        """Return the recipe with other options of its optimiser that the pilots were trained with."""
         tuned = self.tuned
-        bare = Recipe(tuned.optimiser, tuned.optimiser_options, tuned.message_options)
+        own = {name: value for name, value in stated.items() if name in OPTIMISER_OPTIONS}
+        bare = Recipe(tuned.optimiser, overridden(own, tuned.optimiser_options), tuned.message_options)
         return replace(bare, plan=replace(tuned.plan, scheme=FEWEST, recipe=bare), report=tuned)
 
     @property
