@@ -10,7 +10,9 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.runs.laboratory import options_of_pilots, pilots_of
 from fewjoules.runs.task import prepare
 from fewjoules.runs.tuning import aim_of, require_aim, tune_scenario, usual_processes, usual_seed
+from fewjoules.runs.tuning_text import tuned_text
 from fewjoules.scenario import Scenario
+from fewjoules.scenario.planning import ScenarioPlans
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN
 from fewjoules.tuning.pilot import PilotSpec
@@ -119,3 +121,25 @@ def test_the_optimiser_of_the_training_table_does_not_mix_with_that_of_a_pilot(l
 def test_without_a_step_size_the_search_begins_at_a_usual_one():
     text = TEXT.replace("learning_rate = 0.1\n", "")
     assert options_of_pilots(prepare(scenario_of(text), CPU))["learning_rate"] == 0.1
+
+
+def plan_of(found):
+    return ScenarioPlans(scenario_of(tuned_text(scenario_of(TEXT), found, "2026-01-01"))).plan("fewest")
+
+
+def test_the_limits_of_the_file_are_those_of_the_recipe_unless_they_differ(found):
+    text = tuned_text(scenario_of(TEXT), found, "2026-01-01")
+    assert "[recipe.limits]" not in text
+    assert "on 2026-01-01 with seed 1000" in text
+
+
+def test_a_recipe_whose_messages_need_a_larger_sparsity_has_limits_of_its_own(found):
+    plan = plan_of(dataclasses.replace(found, sparsity=(20.0, 50.0)))
+    assert plan.sparsity.min() >= 20.0
+    assert plan_of(found).sparsity.min() < 20.0
+
+
+def test_a_recipe_that_was_good_at_one_h_only_is_planned_with_it(found):
+    few = dataclasses.replace(found.tuned, plan=dataclasses.replace(found.tuned.plan, local_steps=3))
+    assert plan_of(dataclasses.replace(found, tuned=few, keeps_local_steps=True)).local_steps == 3
+    assert plan_of(found).local_steps != 3
