@@ -48,6 +48,18 @@ def live_line(console: "Console") -> Iterator[Callable[[str], None]]:
         yield lambda text: line.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
+@contextlib.contextmanager
+def live_text(console: "Console") -> Iterator[Callable[[str], None]]:
+    """Show a few lines of text beside a spinner."""
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    spinner = Spinner("dots")
+    with Live(spinner, console=console, transient=True):
+        yield lambda text: spinner.update(text=Text(text, overflow="ellipsis"))
+
+
 class LiveRun:
     """The line of one run at a time; until the first round is done its bar only pulses."""
 

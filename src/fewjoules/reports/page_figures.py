@@ -12,20 +12,16 @@ from fewjoules.reports import curves, figure_words
 from fewjoules.reports.booked import booked_by_kind, booked_by_mark
 from fewjoules.reports.comparison import shared_accuracy, shared_target
 from fewjoules.reports.page_traces import (
-    Json,
     device_panel,
     dumbbell,
     extent,
-    layout_of,
-    line_at,
     lines,
-    log_axis,
     named_axis,
-    plain_axis,
     rounds_axis,
     seed_traces,
     trace_of,
 )
+from fewjoules.reports.plotly_parts import Json, axis_of, layout_of, line_at, log_axis_of
 from fewjoules.reports.seeds import grouped, several_seeds
 from fewjoules.runs.results import RunResults
 
@@ -62,7 +58,7 @@ def _seeds(runs: Sequence[RunResults]) -> list[Section]:
     y_axis |= {"tickangle": 0, "range": [len(drawn) - 0.5, -0.5]}
     values = [joules for points in drawn for joules in points.joules]
     what = "energy of all devices" if shared_target(runs) is None else "energy of all devices to the target"
-    layout = layout_of(log_axis(f"{what} (J)", values), y_axis)
+    layout = layout_of(log_axis_of(f"{what} (J)", values), y_axis)
     layout |= {"showlegend": False, "height": 100 + 36 * len(drawn)}
     caption = "Circles: one seed each. Bar: their mean."
     if not all(reached for points in drawn for reached in points.reached) and shared_target(runs) is not None:
@@ -77,10 +73,10 @@ def _accuracy(runs: Sequence[RunResults]) -> Section:
     if not drawn:
         return Section(title, "No round has a test accuracy, so there is nothing to draw.")
     last = [float(curve.x[-1]) for curve in drawn]
-    x_axis = log_axis("rounds", extent(drawn, "x")) if curves.is_wide(last) else rounds_axis(max(last))
+    x_axis = log_axis_of("rounds", extent(drawn, "x")) if curves.is_wide(last) else rounds_axis(max(last))
     target = shared_accuracy(runs)
     low, high = curves.accuracy_range(drawn, target)
-    layout = layout_of(x_axis, plain_axis("test accuracy (%)", low, high))
+    layout = layout_of(x_axis, axis_of("test accuracy (%)", low, high))
     one_each = " Each seed has a line." if any(curve.seed is not None for curve in drawn) else ""
     caption = "Ringed: the evaluation that met the target." if any(curve.goal for curve in drawn) else ""
     if target is not None:
@@ -97,7 +93,9 @@ def _error(runs: Sequence[RunResults]) -> Section:
         return Section(title, "Joules or test accuracies are missing, so there is nothing to draw.")
     target = shared_accuracy(runs)
     errors = [*extent(drawn, "y"), *([] if target is None else [100.0 * (1.0 - target)])]
-    layout = layout_of(log_axis("energy of all devices (J)", extent(drawn, "x")), log_axis("test error (%)", errors))
+    layout = layout_of(
+        log_axis_of("energy of all devices (J)", extent(drawn, "x")), log_axis_of("test error (%)", errors)
+    )
     if target is not None and target < 1.0:
         layout["shapes"] = [line_at(100.0 * (1.0 - target))]
     caption = "Further left is cheaper, further down is better."
@@ -152,8 +150,8 @@ def _sparsity(runs: Sequence[RunResults]) -> Section:
             trace["hovertemplate"] = "%{hovertext}: " + trace["hovertemplate"]
             trace["marker"] |= {"size": 8}
         data.append(trace)
-    x_axis = plain_axis("devices, sorted (%)", 0.0, 100.0) if names is None else named_axis(names)
-    layout = layout_of(x_axis, log_axis("sparsity", extent(drawn, "y")), names)
+    x_axis = axis_of("devices, sorted (%)", 0.0, 100.0) if names is None else named_axis(names)
+    layout = layout_of(x_axis, log_axis_of("sparsity", extent(drawn, "y")), names)
     layout["showlegend"] = len(drawn) > 1
     caption = "At sparsity 100 a device sends one entry in 100."
     words = (figure_words.sparsity_in_words(drawn),)
@@ -172,7 +170,7 @@ def _forecast(runs: Sequence[RunResults]) -> Section:
         values = [value for row in rows for value in (row.predicted, row.measured, row.least, row.most) if value]
         y_axis = named_axis([row.look.label for row in rows], most=len(rows))
         y_axis |= {"tickangle": 0, "range": [len(rows) - 0.5, -0.5]}
-        layout = layout_of(log_axis(f"{kind} to the target", values), y_axis)
+        layout = layout_of(log_axis_of(f"{kind} to the target", values), y_axis)
         layout |= {"showlegend": False, "height": 100 + 36 * len(rows)}
         panels.append({"data": data, "layout": layout})
     caption = "Open: the plan's prediction. Filled: the run."

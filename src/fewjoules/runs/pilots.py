@@ -98,7 +98,7 @@ class Pilots:
             given[f"target_{self._aim.metric}"] = self._aim.target
         if spec.downlink_sparsity is not None:
             given["downlink_sparsity"] = spec.downlink_sparsity
-        return TrainingOptions.of(**overridden(self._options, dict(spec.options)) | given)
+        return TrainingOptions.of(**overridden(self._options, spec.options) | given)
 
     def _evaluator(self, simulator: Simulator) -> Callable[..., tuple[float, float]]:
         assert self._task.test is not None

@@ -151,6 +151,11 @@ def _stated_options(scenario: Scenario, training: TrainingTable, plan: Plan) -> 
 
 def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
     """Return the facts that a checkpoint must share with the run that resumes it."""
+    return identity_of_task(task) | {"training": options.to_dict()}
+
+
+def identity_of_task(task: ScenarioTask) -> dict[str, Any]:
+    """Return the facts that all trainings of a task share, whatever their options."""
     fleet = task.fleet or task.scenario.fleet
     return {
         "fewjoules version": __version__,
@@ -162,7 +167,6 @@ def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
         "architecture": task.scenario.architecture,
         "architecture source": source_digest(str(task.scenario.architecture), task.scenario.folder),
         **identity_of_fleet(fleet),
-        "training": options.to_dict(),
     }
 
 
