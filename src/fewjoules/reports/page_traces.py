@@ -8,7 +8,7 @@ import numpy as np
 from fewjoules.arrays import FloatArray
 from fewjoules.reports import curves
 from fewjoules.reports.curves import Curve, Look
-from fewjoules.reports.plotly_parts import INK, PAPER, Json, axis_of, point, rounded
+from fewjoules.reports.plotly_parts import INK, PAPER, Json, axis_of, layout_of, point, rounded
 
 FEW_POINTS = 40  # up to this many, each point is marked
 FEW_ROUNDS = 12  # up to this many, each round has a tick
