@@ -8,36 +8,50 @@ from pathlib import Path
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
-from fewjoules.reports.comparison import by_label, column_titles, comparison_rows, headline, remarks
+from fewjoules.reports.comparison import by_label, column_titles, comparison_rows, remarks
 from fewjoules.reports.curves import Look, looks
+from fewjoules.reports.lever_words import price_sentences
 from fewjoules.reports.page_figures import Section, sections
-from fewjoules.reports.seed_comparison import seed_headline, seed_remarks, seed_rows, seed_titles
-from fewjoules.reports.seeds import SchemeRuns, by_rank, grouped, several_seeds
+from fewjoules.reports.seed_comparison import main_sentence, seed_remarks, seed_rows, seed_titles
+from fewjoules.reports.seeds import SchemeRuns, by_rank, grouped, rank, several_seeds
 from fewjoules.runs.results import RunResults, plain_text
+from fewjoules.scenario.schema.recipe import RecipeSearch
 
 MAX_SCENARIO_CHARACTERS = 65_536
 MAX_VALUES = 10  # of a fact that differs between seeds
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def write_page(runs: Sequence[RunResults], target: Path, title: str, diverged: Mapping[str, int] | None = None) -> None:
+def write_page(
+    runs: Sequence[RunResults],
+    target: Path,
+    title: str,
+    diverged: Mapping[str, int] | None = None,
+    search: RecipeSearch | None = None,
+) -> None:
     """Write the page of the runs, under a temporary name until it is complete.
 
-    ``diverged`` counts by scheme the seeds that have no run.
+    ``diverged`` counts by scheme the seeds that have no run, and ``search`` is what finding the recipe took.
     """
     if not runs:
         raise InvalidInputError("a page must show at least 1 run, got 0")
-    text = page(by_rank(runs, diverged), title, diverged)
+    text = page(by_rank(runs, diverged), title, diverged, search)
     with whole_file(target) as stream:
         stream.write(text.encode("utf-8", "replace"))
 
 
-def page(runs: Sequence[RunResults], title: str, diverged: Mapping[str, int] | None = None) -> str:
+def page(
+    runs: Sequence[RunResults],
+    title: str,
+    diverged: Mapping[str, int] | None = None,
+    search: RecipeSearch | None = None,
+) -> str:
     """Return the page as HTML."""
     from plotly.offline import get_plotlyjs
 
     groups = grouped(runs, diverged)
     over_seeds = several_seeds(groups)
+    price = [] if search is None else price_sentences(groups, search)
     figures = sections(runs)
     scripts = [
         f'<script type="application/json" id="figure-{place}-{number}">{_json(panel)}</script>'
@@ -46,8 +60,8 @@ def page(runs: Sequence[RunResults], title: str, diverged: Mapping[str, int] | N
     ]
     body = [
         f'<p class="title">{html.escape(plain_text(title))}</p>',
-        f"<h1>{html.escape(seed_headline(groups) if over_seeds else headline(runs))}</h1>",
-        _remarks(seed_remarks(groups) if over_seeds else remarks(runs)),
+        f"<h1>{html.escape(main_sentence(runs, groups))}</h1>",
+        _remarks([*(seed_remarks(groups) if over_seeds else remarks(runs)), *price]),
         _seed_table(groups) if over_seeds else _table(runs),
         *(_section(place, section) for place, section in enumerate(figures)),
         _facts(runs),
@@ -71,21 +85,21 @@ def page(runs: Sequence[RunResults], title: str, diverged: Mapping[str, int] | N
 def _table(runs: Sequence[RunResults]) -> str:
     look_of = {id(run): look for run, look in zip(runs, looks(runs), strict=True)}
     rows = [(row.cells, look_of[id(row.run)], row.missed) for row in comparison_rows(runs)]
-    return _ranking(column_titles(runs), rows)
+    return _ranking(column_titles(runs), rows, min(grouped(runs), key=rank).name)
 
 
 def _seed_table(groups: Sequence[SchemeRuns]) -> str:
     look_of = {look.label: look for look in looks([run for group in groups for run in group.runs])}
     rows = [(row.cells, look_of[row.cells[0]], row.failed) for row in seed_rows(groups)]
-    return _ranking(seed_titles(groups), rows)
+    return _ranking(seed_titles(groups), rows, min(groups, key=rank).name)
 
 
-def _ranking(titles: Sequence[str], ranked_rows: Sequence[tuple[Sequence[str], Look, bool]]) -> str:
-    """Return a table of cells, look and whether the target was missed, the best first."""
+def _ranking(titles: Sequence[str], given: Sequence[tuple[Sequence[str], Look, bool]], best: str) -> str:
+    """Return a table of cells, look and whether the target was missed; the row of the best is marked."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     rows = []
-    for place, (cells, look, missed) in enumerate(ranked_rows):
-        kind = "missed" if missed else "best" if place == 0 and len(ranked_rows) > 1 else ""
+    for cells, look, missed in given:
+        kind = "missed" if missed else "best" if cells[0] == best and len(given) > 1 else ""
         others = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells[1:])
         name = _swatch(_colour(look)) + html.escape(cells[0])
         rows.append(f'<tr class="{kind}"><td>{name}</td>{others}</tr>')

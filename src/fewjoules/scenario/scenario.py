@@ -77,7 +77,7 @@ class Scenario:
     allow_outside: bool = False
     recipe: Recipe | None = None
     recipe_fields: Mapping[str, Any] = field(default_factory=dict)
-    recipe_search: RecipeSearch = RecipeSearch()
+    recipe_search: RecipeSearch = field(default_factory=RecipeSearch)
 
     @property
     def files(self) -> ScenarioFolder:
