@@ -1,11 +1,11 @@
-"""``fewjoules plan``, ``train`` and ``compare`` of a scenario with a [recipe]."""
+"""``fewjoules plan`` and ``train`` of a scenario with a [recipe], and what ``compare`` shows of it by default."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 
+from fewjoules.cli.entrants import usual_names
 from fewjoules.planner.plan import Plan, plans_from_json
 from fewjoules.planner.schemes import SCHEMES
 from fewjoules.runs.task import planned_options
@@ -138,11 +138,14 @@ def test_a_recipe_wins_over_the_training_and_leaves_the_rest():
     assert options.local_steps == plan.local_steps
 
 
-def test_a_comparison_trains_fewest_first_and_is_resumed(tmp_path):
-    file = write(tmp_path, SCENARIO + RECIPE)
-    done = run("compare", file, "--device", "cpu", "--out", tmp_path / "out")
-    assert done.exit_code == 0, done.stderr
-    compared = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert {row["scheme"] for row in compared["runs"]} == {"fewest", *SCHEMES}
-    assert json.loads((tmp_path / "out" / "settings.json").read_text())["schemes"] == ["fewest", *SCHEMES]
-    assert run("compare", "--resume", tmp_path / "out").exit_code == 0
+@pytest.mark.parametrize(
+    ("text", "schemes"),
+    [
+        (SCENARIO, list(SCHEMES)),
+        (SCENARIO + RECIPE, ["levers", "fedavg", "dense"]),
+        (WITHOUT_LAW + RECIPE, ["fewest"]),
+    ],
+    ids=["law", "law and recipe", "recipe"],
+)
+def test_by_default_a_comparison_shows_the_levers_of_a_recipe(text, schemes):
+    assert usual_names(Scenario.from_text(text, "scenario", Path())) == schemes

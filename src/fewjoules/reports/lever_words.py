@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from fewjoules.planner.levers import LEVERS
+from fewjoules.planner.levers import LEVERS, OPTIMISER, VALUES
 from fewjoules.planner.schemes import FEWEST
 from fewjoules.reports.comparison import common_target, percent, ratio, times_as_much
 from fewjoules.reports.levers import shows_levers
@@ -31,14 +31,14 @@ def lever_headline(groups: Sequence[SchemeRuns]) -> str | None:
     share = f"{ratio(factor)} of" if factor < 1.0 else f"{ratio(factor)} times"
     sentence = (
         f"{over_seeds}{last.name} took {share} {first.name}'s joules to {percent(target)}: {_price(after)} instead of "
-        f"{_price(before)}"
+        f"{_price(before)}{_dearest(groups, last, after)}."
     )
-    return f"{sentence}{_dearest(groups, last, after)}.{_noise(groups, seeds)}"
+    return " ".join([sentence, *_cheaper(levers, after), *_noise(groups, seeds)])
 
 
 def price_sentences(groups: Sequence[SchemeRuns], search: RecipeSearch) -> list[str]:
     """Say what finding the recipe took and, if these runs tell it, after how many trainings that has paid."""
-    if search.pilots is None or all(group.scheme != FEWEST for group in groups):
+    if search.pilots is None or _with_recipe(groups) is None:
         return []
     runs = f"{search.pilots:,} pilot run{'' if search.pilots == 1 else 's'}"
     if search.pilot_joules is None:
@@ -50,20 +50,26 @@ def price_sentences(groups: Sequence[SchemeRuns], search: RecipeSearch) -> list[
         return [f"{price}."]
     trainings = trainings_to_pay(search.pilot_joules, saved)
     if trainings is None:
-        return [f"{price}, which fewest did not save here."]
+        return [f"{price}, and it saved nothing here."]
     return [f"{price}: paid after {trainings:,} training{'' if trainings == 1 else 's'}."]
 
 
 def saved_joules(groups: Sequence[SchemeRuns]) -> float | None:
-    """Return by how many joules fewest took less than flexible on average; None where one is unknown."""
-    found = {group.scheme: _joules(group) for group in groups}
-    plain, own = found.get("flexible"), found.get(FEWEST)
-    return None if plain is None or own is None else plain.mean - own.mean
+    """Return by how many joules the recipe took less than flexible on average; None where one is unknown."""
+    plain, own = next((group for group in groups if group.scheme == "flexible"), None), _with_recipe(groups)
+    before, after = (None if group is None else _joules(group) for group in (plain, own))
+    return None if before is None or after is None else before.mean - after.mean
 
 
 def trainings_to_pay(joules: float, saved_joules: float) -> int | None:
     """Return after how many trainings that save so much each the joules are paid; None if never."""
     return max(1, math.ceil(joules / saved_joules)) if saved_joules > 0.0 else None
+
+
+def _with_recipe(groups: Sequence[SchemeRuns]) -> SchemeRuns | None:
+    """Return fewest or, where planning anew changed nothing, the lever with the whole recipe; None without a recipe."""
+    found = {group.scheme: group for group in groups}
+    return next((found[name] for name in (FEWEST, VALUES, OPTIMISER) if name in found), None)
 
 
 def _joules(group: SchemeRuns) -> Spread | None:
@@ -86,13 +92,20 @@ def _dearest(groups: Sequence[SchemeRuns], last: SchemeRuns, after: Spread) -> s
     return f"; {others[-1].name} took {times_as_much(dearest.mean / after.mean)} as {last.name}"
 
 
-def _noise(groups: Sequence[SchemeRuns], seeds: int) -> str:
+def _cheaper(levers: Sequence[SchemeRuns], after: Spread) -> list[str]:
+    """Say which lever took less than the last, if one did."""
+    best = min((lever for lever in levers if _joules(lever)), key=rank)
+    joules = _joules(best)
+    return [f"{best.name} took even less, {_price(joules)}."] if joules is not None and joules.mean < after.mean else []
+
+
+def _noise(groups: Sequence[SchemeRuns], seeds: int) -> list[str]:
     """Say which schemes are tied with the best, or why that is unknown; nothing with one seed."""
     if not several_seeds(groups):
-        return ""
+        return []
     if seeds < FEWEST_SEEDS:
-        return f" Fewer than {FEWEST_SEEDS} seeds cannot tell such a difference from noise."
+        return [f"Fewer than {FEWEST_SEEDS} seeds cannot tell such a difference from noise."]
     tied = [group.name for group, verdict in zip(groups, verdicts(groups), strict=True) if verdict.tied]
     if len(tied) > 1:
-        return f" {listed_names(tied)} are tied within the noise."
-    return f" {tied[0]} took less than any other beyond the noise." if tied else ""
+        return [f"{listed_names(tied)} are tied within the noise."]
+    return [f"{name} took less than any other beyond the noise." for name in tied]

@@ -72,7 +72,9 @@ def _levers(runs: Sequence[RunResults]) -> list[Section]:
     layout = _layout(_axis("energy of all devices (J)"), y_axis)
     layout |= {"barmode": "stack", "bargap": 0.35, "showlegend": False, "height": 100 + 36 * len(told)}
     means = " Means over the seeds." if several_seeds(groups) else ""
-    caption = f"Each bar has one change more than the one above it.{means}"
+    missed = [group.name for group in told if group.missed]
+    short = f" Not at the target: {', '.join(missed)}." if missed else ""
+    caption = f"Each bar has one change more than the one above it.{means}{short}"
     words = figure_words.levers_in_words({g.name: (sum(j.values()), times.get(g.scheme)) for g, j in told.items()})
     legend = {kind: curves.KIND_COLOURS[kind] for kind in kinds}
     return [Section("What each lever brings", caption, ({"data": data, "layout": layout},), (words,), legend=legend)]
