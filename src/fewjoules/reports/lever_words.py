@@ -7,7 +7,7 @@ from fewjoules.planner.levers import LEVERS, OPTIMISER, VALUES
 from fewjoules.planner.schemes import FEWEST
 from fewjoules.reports.comparison import common_target, percent, ratio, times_as_much
 from fewjoules.reports.levers import shows_levers
-from fewjoules.reports.numbers import brief, number
+from fewjoules.reports.numbers import brief
 from fewjoules.reports.seeds import SchemeRuns, Spread, listed_names, rank, several_seeds, spread_text, verdicts
 from fewjoules.reports.ties import FEWEST_SEEDS
 from fewjoules.scenario.schema.recipe import RecipeSearch
@@ -80,7 +80,7 @@ def _joules(group: SchemeRuns) -> Spread | None:
 
 def _price(joules: Spread) -> str:
     text = spread_text(joules)
-    return f"{brief(joules.mean)}{_NBSP}J ({text})" if " to " in text else f"{number(joules.mean)}{_NBSP}J"
+    return f"{brief(joules.mean)}{_NBSP}J{f' ({text})' if ' to ' in text else ''}"
 
 
 def _dearest(groups: Sequence[SchemeRuns], last: SchemeRuns, after: Spread) -> str:
