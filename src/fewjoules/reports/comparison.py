@@ -5,9 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rich.markup import escape
-from rich.table import Table
-
+from fewjoules.reports.fitting import FittingTable
 from fewjoules.reports.levers import label_of, place_of, times_before
 from fewjoules.reports.numbers import number
 from fewjoules.runs.results import RunResults, plain_text
@@ -27,15 +25,12 @@ class Row:
     missed: bool
 
 
-def comparison_table(runs: Sequence[RunResults]) -> Table:
+def comparison_table(runs: Sequence[RunResults]) -> FittingTable:
     """Return the runs as a table for the terminal."""
     runs = ranked(runs)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, title in enumerate(column_titles(runs)):
-        table.add_column(title, justify="right" if place else "left", no_wrap=True)
-    for row in comparison_rows(runs):
-        table.add_row(*(escape(cell) for cell in row.cells), style="dim" if row.missed else None)
-    return table
+    rows = comparison_rows(runs)
+    missed = frozenset(number for number, row in enumerate(rows) if row.missed)
+    return FittingTable(column_titles(runs), [row.cells for row in rows], missed)
 
 
 def column_titles(runs: Sequence[RunResults]) -> tuple[str, ...]:

@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.markup import escape
-from rich.table import Table
-
 from fewjoules.reports.comparison import (
     UNKNOWN,
     before_text,
@@ -18,6 +15,7 @@ from fewjoules.reports.comparison import (
     ratio,
     times_as_much,
 )
+from fewjoules.reports.fitting import FittingTable
 from fewjoules.reports.lever_words import lever_headline
 from fewjoules.reports.numbers import brief, number
 from fewjoules.reports.seeds import (
@@ -46,14 +44,11 @@ class SeedRow:
     failed: bool
 
 
-def seed_table(groups: Sequence[SchemeRuns]) -> Table:
+def seed_table(groups: Sequence[SchemeRuns]) -> FittingTable:
     """Return the schemes as a table for the terminal."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, title in enumerate(seed_titles(groups)):
-        table.add_column(title, justify="right" if place else "left", no_wrap=True)
-    for row in seed_rows(groups):
-        table.add_row(*(escape(cell) for cell in row.cells), style="dim" if row.failed else None)
-    return table
+    rows = seed_rows(groups)
+    failed = frozenset(number for number, row in enumerate(rows) if row.failed)
+    return FittingTable(seed_titles(groups), [row.cells for row in rows], failed)
 
 
 def seed_titles(groups: Sequence[SchemeRuns]) -> tuple[str, ...]:
