@@ -55,7 +55,7 @@ def test_a_recipe_is_read_back_as_it_was_written(recipe, law, data):
     assert (own.rounds_intervals is None) == (intervals is None)
     if intervals is not None:
         assert own.rounds_intervals.intervals == intervals.intervals
-    assert found.recipe_problem().message == MessageSize(**SIZE)
+    assert own.message_size == MessageSize(**SIZE)
     assert found.downlink_message_size is None
     assert own.local_steps == read(before).local_steps
     assert found.rounds == read(before).rounds
