@@ -18,7 +18,7 @@ $(READY): pyproject.toml reproduction/pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable ./reproduction
 	touch $(READY)
 
-demo: $(READY)  ## train the embedded scenario with every scheme: a table, and demo/page.html
+demo: $(READY)  ## compare trainings of the embedded scenario: a table, and demo/page.html
 	rm -rf demo
 	$(BIN)/fewjoules compare --out demo
 

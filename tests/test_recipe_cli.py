@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fewjoules.cli.entrants import usual_names
 from fewjoules.planner.plan import Plan, plans_from_json
 from fewjoules.planner.schemes import SCHEMES
 from fewjoules.runs.task import planned_options
@@ -138,14 +139,17 @@ def test_a_recipe_wins_over_the_training_and_leaves_the_rest():
     assert options.local_steps == plan.local_steps
 
 
-def test_a_comparison_trains_fewest_first_and_is_resumed(tmp_path):
-    file = write(tmp_path, SCENARIO + RECIPE)
-    done = run("compare", file, "--device", "cpu", "--out", tmp_path / "out")
-    assert done.exit_code == 0, done.stderr
-    compared = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert {row["scheme"] for row in compared["runs"]} == {"fewest", *SCHEMES}
-    assert json.loads((tmp_path / "out" / "settings.json").read_text())["schemes"] == ["fewest", *SCHEMES]
-    assert run("compare", "--resume", tmp_path / "out").exit_code == 0
+@pytest.mark.parametrize(
+    ("text", "schemes"),
+    [
+        (SCENARIO, list(SCHEMES)),
+        (SCENARIO + RECIPE, ["levers", "fedavg", "dense"]),
+        (WITHOUT_LAW + RECIPE, ["fewest"]),
+    ],
+    ids=["law", "law and recipe", "recipe"],
+)
+def test_by_default_a_comparison_shows_the_levers_of_a_recipe(text, schemes):
+    assert usual_names(Scenario.from_text(text, "scenario", Path())) == schemes
 
 
 def test_fewest_is_compared_with_presets_over_seeds_where_there_is_no_other_law(tmp_path):

@@ -175,7 +175,7 @@ def test_the_joules_booked_are_means_over_the_seeds(tmp_path):
 def test_the_file_has_every_run_and_the_summary_of_each_scheme(tmp_path):
     runs = runs_of(tmp_path, dense=DEAR, unified=ALIKE, flexible=CHEAP)
     document = json.loads(comparison_json("mine", runs, {"greedy": 5}, seeds=range(5), rates={"dense": 0.2}))
-    assert (document["version"], document["seeds"], document["rates"]) == (2, [0, 1, 2, 3, 4], {"dense": 0.2})
+    assert (document["version"], document["seeds"], document["rates"]) == (3, [0, 1, 2, 3, 4], {"dense": 0.2})
     assert document["diverged"] == {"greedy": 5}
     assert [(one["scheme"], one["seed"]) for one in document["runs"]] == [
         (scheme, seed) for scheme in ("flexible", "unified", "dense") for seed in range(5)
@@ -186,6 +186,8 @@ def test_the_file_has_every_run_and_the_summary_of_each_scheme(tmp_path):
     assert dense["times_least"] == pytest.approx(85.8 / 8.5)
     assert (dense["seeds"], dense["reached"], dense["missed"], dense["diverged"]) == (5, 5, 0, 0)
     assert dense["p_value"] < 0.001 < unified["p_value"]
+    assert {one["times_before"] for one in document["schemes"]} == {None}
+    assert document["search"] is None
 
 
 def test_the_page_has_one_row_for_each_scheme(tmp_path):

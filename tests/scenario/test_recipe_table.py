@@ -7,6 +7,7 @@ import pytest
 import fewjoules as fj
 from fewjoules.engine.algorithm.options import TrainingOptions, overridden
 from fewjoules.physics.message_size import MessageSize
+from fewjoules.scenario.schema.recipe import RecipeSearch
 
 FLEET = """
 [model]
@@ -80,9 +81,16 @@ def test_a_recipe_is_read():
     )
 
 
+def test_a_recipe_may_tell_of_the_search_for_it():
+    told = RECIPE.replace("[recipe.optimiser]", "plain_learning_rate = 0.2\npilots = 11\n[recipe.optimiser]")
+    assert scenario(FLEET, told).recipe_search == RecipeSearch(plain_learning_rate=0.2, pilots=11)
+    assert scenario(FLEET, RECIPE).recipe_search == RecipeSearch()
+
+
 def test_a_scenario_without_a_recipe_has_none():
     plain = scenario(FLEET, ROUNDS)
     assert plain.recipe is None
+    assert plain.recipe_search == RecipeSearch()
     with pytest.raises(fj.InvalidInputError, match=r"^fleet.toml: scheme fewest needs \[recipe\], which is missing"):
         plain.recipe_problem()
 

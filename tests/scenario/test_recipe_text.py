@@ -12,6 +12,7 @@ import fewjoules as fj
 from fewjoules.convergence.intervals import LawIntervals
 from fewjoules.physics.message_size import MessageSize
 from fewjoules.scenario.recipe_text import with_recipe
+from fewjoules.scenario.schema.recipe import RecipeSearch
 from tests import strategies
 from tests.scenario.test_recipe_table import FLEET, OWN_LIMITS, RECIPE, ROUNDS, SIZES
 
@@ -87,6 +88,15 @@ def test_a_recipe_goes_to_the_end_of_a_file_without_one():
     assert with_recipe(PLAIN.rstrip(), FAST, LAW, comment="by 12 runs") == text
 
 
+def test_what_the_search_for_a_recipe_found_and_took_is_read_back():
+    search = {"plain_learning_rate": 0.2, "pilots": 11, "pilot_client_steps": np.int64(42_000), "pilot_joules": 22.5}
+    text = with_recipe(PLAIN, FAST, LAW, **search)
+    assert read(text).recipe_search == RecipeSearch(**search)
+    assert read(text).recipe == FAST
+    again = with_recipe(text, FAST, LAW, pilots=12)
+    assert read(again).recipe_search == RecipeSearch(pilots=12)
+
+
 def test_tables_of_a_recipe_that_stand_apart_are_all_replaced():
     law = RECIPE[RECIPE.index("[recipe.rounds]") :]
     apart = RECIPE.replace(law, "") + PLAIN + "\n# apart\n" + law + "# last"
@@ -143,6 +153,9 @@ def test_limits_numbers_of_numpy_and_endless_intervals_are_written():
             "recipe.message_size.luck is not a known key; allowed are fixed",
         ),
         (PLAIN, {"recipe": fj.Recipe("x", {"learning_rate": -1.0})}, "recipe.optimiser.learning_rate must be above 0"),
+        (PLAIN, {"plain_learning_rate": 0.0}, "recipe.plain_learning_rate must be above 0, got 0.0"),
+        (PLAIN, {"pilots": 0}, "recipe.pilots must be at least 1, got 0"),
+        (PLAIN, {"pilot_joules": -1.0}, "recipe.pilot_joules must be at least 0, got -1.0"),
         (PLAIN, {"law": "paper"}, "the law of a recipe must be a rounds model of a file, got str"),
         ('recipe = {name = "x"}\n' + PLAIN, {}, r"must be written as tables, \[recipe\], got another form"),
         ('recipe.name = "x"\n' + PLAIN, {}, r"must be written as tables, \[recipe\], got another form"),

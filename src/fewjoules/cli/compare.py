@@ -12,13 +12,13 @@ import typer
 
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
-from fewjoules.cli.entrants import entries_of, require_names, require_rates
+from fewjoules.cli.entrants import entries_of, require_names, require_rates, usual_names
 from fewjoules.cli.turns import Turn, require_same_choices, seeds_from, turns_of
 from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError, require_integer
 from fewjoules.planner.schemes import SCHEMES
 from fewjoules.runs.files import COMPARISON, PAGE
 from fewjoules.scenario import Scenario
-from fewjoules.scenario.planning import ScenarioPlans, available_schemes
+from fewjoules.scenario.planning import ScenarioPlans
 
 if TYPE_CHECKING:
     from fewjoules.runs.entry import Entry
@@ -37,7 +37,8 @@ def compare(
         typer.Option(
             metavar="NAMES",
             help=f"Schemes and presets to train, separated by commas; paper: {', '.join(SCHEMES)}; all: these and the "
-            "presets of docs/training.md. Default: paper, and fewest if there is a [recipe].",
+            "presets of docs/training.md; levers: from flexible to fewest, one change at a time. "
+            "Default: paper; levers,fedavg,dense if there is a [recipe].",
         ),
     ] = None,
     seeds: Annotated[
@@ -79,12 +80,17 @@ def compare(
     joules of each scheme by where their costs come from. page.html shows accuracy and error against rounds and joules,
     the joules of each device, and how well the plans predicted them.
 
+    With a [recipe] the table begins with its levers, in this order: flexible, the paper's plan with the options of
+    [training]; + step size, the best one of plain SGD; + optimiser and + values, those of the recipe; and fewest, which
+    plans local steps and sparsity anew. "x before" says what each brought.
+
     Examples:
 
     \b
       fewjoules compare                                 the embedded scenario, half a minute
       fewjoules compare fleet.toml --out comparison
       fewjoules compare fleet.toml --seeds 5            means, ranges and ties
+      fewjoules compare tuned.toml --schemes levers     what each part of a recipe brings
       fewjoules compare fleet.toml --schemes flexible,dgc,diloco --rate diloco=0.001
       fewjoules compare fleet.toml --schemes flexible,fedavg --plots pdf
       fewjoules compare --resume comparison             after Ctrl-C or a power cut
@@ -118,10 +124,11 @@ def compare(
             chosen = running.read_scenario(scenario, allow_outside)
             folder = Path(out or "fewjoules-compare")
             require_new_folder(folder)
-            names = names or available_schemes(chosen)
+            names = names or usual_names(chosen)
             rates = require_rates(rate or (), names)
+        first_seed = require_training(chosen).seed
         entries = entries_of(ScenarioPlans(chosen), names, rates)
-        chosen_seeds = seeds_from(require_training(chosen).seed, count)
+        chosen_seeds = seeds_from(first_seed, count)
         turns = list(turns_of(folder, entries, chosen_seeds))
         for turn in turns if resume is not None else ():
             require_same_choices(turn)
@@ -227,17 +234,21 @@ def _report(
     from fewjoules.reports.booked import outcome
     from fewjoules.reports.comparison import guard_sentences
     from fewjoules.reports.comparison_file import comparison_json
+    from fewjoules.reports.lever_words import price_sentences
     from fewjoules.reports.page import write_page
     from fewjoules.reports.seed_comparison import overall_headline
+    from fewjoules.reports.seeds import grouped
     from fewjoules.runs.results import RunResults
 
     if not trained:
         raise DivergedError("no scheme could be trained; a smaller learning rate may help")
     runs = [RunResults.load(turn.folder) for turn in trained]
     diverged = Counter(turn.entry.name for turn in turns if turn not in trained)
-    text = comparison_json(scenario.name, runs, diverged, seeds=sorted({turn.seed for turn in turns}), rates=rates)
+    search = scenario.recipe_search
+    seeds = sorted({turn.seed for turn in turns})
+    text = comparison_json(scenario.name, runs, diverged, seeds=seeds, rates=rates, search=search)
     with running.disk_explained(runs[0].folder, f"fewjoules compare --resume {folder}"):
-        write_page(runs, folder / PAGE, scenario.name, diverged)
+        write_page(runs, folder / PAGE, scenario.name, diverged, search)
         with whole_file(folder / COMPARISON) as stream:
             stream.write((text + "\n").encode())
         running.save_plots(runs, folder, plots)
@@ -245,6 +256,6 @@ def _report(
         typer.echo(text)
         return
     console().print(outcome(runs, diverged))
-    for sentence in guard_sentences(runs):
+    for sentence in [*guard_sentences(runs), *price_sentences(grouped(runs, diverged), search)]:
         typer.echo(sentence)
     typer.echo(f"{overall_headline(runs, diverged)}\nresults in {folder}; open {folder / PAGE}")

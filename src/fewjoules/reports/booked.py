@@ -42,6 +42,11 @@ def booked_by_mark(groups: Sequence[SchemeRuns]) -> Numbers | None:
     return _table(groups, MARKS, joules_of_marks)
 
 
+def mean_joules_of_kinds(group: SchemeRuns) -> dict[str, float]:
+    """Return the mean joules of a scheme by kind; nothing if a run does not tell them."""
+    return _mean([joules_of_kinds(run.summary.joules_by_kind) for run in group.runs])
+
+
 def booked_by_kind(groups: Sequence[SchemeRuns]) -> Numbers | None:
     """Return the mean joules of each scheme by kind; None if no run tells them."""
     return _table(groups, KINDS, joules_of_kinds)

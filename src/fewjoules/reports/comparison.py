@@ -1,14 +1,13 @@
-"""Compare runs: one row per run, the cheapest first, and the saving in one sentence."""
+"""Compare runs: one row per run, the cheapest first or levers in their order, and the saving in one sentence."""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from rich.markup import escape
-from rich.table import Table
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fewjoules.ledger.target import Target, common_target, percent
+from fewjoules.reports.fitting import FittingTable
+from fewjoules.reports.levers import label_of, place_of, times_before
 from fewjoules.reports.numbers import number
 from fewjoules.runs.results import RunResults, plain_text
 
@@ -27,37 +26,39 @@ class Row:
     missed: bool
 
 
-def comparison_table(runs: Sequence[RunResults]) -> Table:
+def comparison_table(runs: Sequence[RunResults]) -> FittingTable:
     """Return the runs as a table for the terminal."""
     runs = ranked(runs)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, title in enumerate(column_titles(runs)):
-        table.add_column(title, justify="right" if place else "left", no_wrap=True)
-    for row in comparison_rows(runs):
-        table.add_row(*(escape(cell) for cell in row.cells), style="dim" if row.missed else None)
-    return table
+    rows = comparison_rows(runs)
+    missed = frozenset(number for number, row in enumerate(rows) if row.missed)
+    return FittingTable(column_titles(runs), [row.cells for row in rows], missed)
 
 
 def column_titles(runs: Sequence[RunResults]) -> tuple[str, ...]:
     """Return the titles of the columns, which end in their units."""
     joules = "J" if any(run.summary.target is None for run in runs) else "J to target"
     last = aim(runs).name if _best(runs) is None else "x least"
-    return ("scheme", "H", "rounds", joules, "radio J", "compute J", "seconds", "payload", last)
+    before = ("x before",) if _times_before(runs) else ()
+    return ("scheme", "H", "rounds", joules, "radio J", "compute J", "seconds", "payload", last, *before)
 
 
 def ranked(runs: Sequence[RunResults]) -> list[RunResults]:
-    """Sort runs: those that reached the target by their joules, then those that missed it."""
-    return sorted(runs, key=_rank)
+    """Sort runs: levers in their order; others by their joules to the target, then those that missed it."""
+    schemes = [run.summary.scheme for run in runs]
+    return sorted(runs, key=lambda run: (place_of(run.summary.scheme, schemes), _rank(run)))
 
 
 def comparison_rows(runs: Sequence[RunResults]) -> list[Row]:
     """Return one row per run; totals count up to the target, or to the end of a run that missed it."""
-    best = _best(runs)
-    return [_row(run, name, best) for run, name in zip(runs, labels(runs), strict=True)]
+    best, before = _best(runs), _times_before(runs)
+    rows = [_row(run, name, best) for run, name in zip(runs, labels(runs), strict=True)]
+    if not before:
+        return rows
+    return [replace(row, cells=(*row.cells, before_text(before, row.run.summary.scheme))) for row in rows]
 
 
 def labels(runs: Sequence[RunResults]) -> list[str]:
-    """Return a name for each run: its scheme, numbered where runs share it that do not differ in their seeds."""
+    """Return a name for each run: its scheme's, numbered where runs share it that do not differ in their seeds."""
     totals = Counter((run.summary.scheme, run.summary.seed) for run in runs)
     shared = {scheme for (scheme, _), total in totals.items() if total > 1}
     seen: Counter[str] = Counter()
@@ -65,7 +66,7 @@ def labels(runs: Sequence[RunResults]) -> list[str]:
     for run in runs:
         scheme = run.summary.scheme
         seen[scheme] += 1
-        names.append(f"{scheme} #{seen[scheme]}" if scheme in shared else scheme)
+        names.append(f"{label_of(scheme)} #{seen[scheme]}" if scheme in shared else label_of(scheme))
     return names
 
 
@@ -193,6 +194,14 @@ def ratio(value: float) -> str:
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
 
 
+def before_text(times: Mapping[str, float | None], scheme: str) -> str:
+    """Format what a lever brought; nothing for a scheme that is no lever."""
+    if scheme not in times:
+        return ""
+    factor = times[scheme]
+    return UNKNOWN if factor is None else ratio(factor)
+
+
 def times_as_much(factor: float) -> str:
     """Say that something took so many times as much."""
     return "as much" if factor < 1.005 else f"{factor:,.3g} times as much"
@@ -218,6 +227,12 @@ def _best(runs: Sequence[RunResults]) -> float | None:
         return None
     joules = [run.summary.joules_to_target for run in runs if run.summary.reached]
     return min((value for value in joules if value), default=None)
+
+
+def _times_before(runs: Sequence[RunResults]) -> dict[str, float | None]:
+    if shared_target(runs) is None:
+        return {}
+    return times_before({run.summary.scheme: run.summary.joules_to_target for run in runs})
 
 
 def _row(run: RunResults, name: str, best: float | None) -> Row:

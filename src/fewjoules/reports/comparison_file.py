@@ -5,10 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fewjoules.reports.seeds import SchemeRuns, Verdict, grouped, verdicts
+from fewjoules.reports.lever_words import saved_joules, trainings_to_pay
+from fewjoules.reports.seeds import SchemeRuns, Verdict, grouped, lever_times, verdicts
 from fewjoules.runs.files import COMPARISON_VERSION, RUN
 from fewjoules.runs.results import RunResults
 from fewjoules.runs.sealed import read_sealed
+from fewjoules.scenario.schema.recipe import RecipeSearch
+
+NOT_TOLD = RecipeSearch()
 
 
 def comparison_json(
@@ -18,9 +22,14 @@ def comparison_json(
     *,
     seeds: Sequence[int],
     rates: Mapping[str, float],
+    search: RecipeSearch = NOT_TOLD,
 ) -> str:
-    """Return the content of comparison.json, schemes and runs ranked; ``diverged`` counts by scheme the seeds lost."""
+    """Return the content of comparison.json, schemes and runs in the order of the table.
+
+    ``diverged`` counts by scheme the seeds lost, and ``search`` is what finding the recipe took.
+    """
     groups = grouped(runs, diverged)
+    times = lever_times(groups)
     outcomes = [read_sealed(run.folder / RUN) for group in groups for run in group.runs]
     document = {
         "version": COMPARISON_VERSION,
@@ -28,10 +37,27 @@ def comparison_json(
         "seeds": list(seeds),
         "rates": dict(rates),
         "diverged": dict(diverged),
-        "schemes": [_summary(*pair) for pair in zip(groups, verdicts(groups), strict=True)],
+        "search": _search(groups, search),
+        "schemes": [
+            _summary(group, verdict) | {"times_before": times.get(group.scheme)}
+            for group, verdict in zip(groups, verdicts(groups), strict=True)
+        ],
         "runs": [{key: value for key, value in one.items() if key != "checksums"} for one in outcomes],
     }
     return json.dumps(document, indent=1)
+
+
+def _search(groups: Sequence[SchemeRuns], search: RecipeSearch) -> dict[str, Any] | None:
+    """Return what finding the recipe took, and after how many trainings that has paid; None if it is not told."""
+    if search.pilots is None and search.pilot_joules is None:
+        return None
+    joules, saved = search.pilot_joules, saved_joules(groups)
+    return {
+        "pilots": search.pilots,
+        "client_steps": search.pilot_client_steps,
+        "joules": joules,
+        "trainings_to_pay": None if joules is None or saved is None else trainings_to_pay(joules, saved),
+    }
 
 
 def _summary(group: SchemeRuns, verdict: Verdict) -> dict[str, Any]:
@@ -46,7 +72,7 @@ def _summary(group: SchemeRuns, verdict: Verdict) -> dict[str, Any]:
         "test_loss": group.at_end("test_loss"),
     }
     return {
-        "scheme": group.name,
+        "scheme": group.scheme,
         "local_steps": group.runs[0].summary.local_steps,
         "seeds": group.seeds,
         "reached": sum(run.summary.reached for run in group.runs),

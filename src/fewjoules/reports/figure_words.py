@@ -1,6 +1,6 @@
 """The figures of runs in words and as tables, for readers who cannot see them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +55,15 @@ def seeds_in_words(drawn: Sequence[SeedPoints]) -> str:
         for points in drawn
     ]
     return sentence("Chart of the joules of each seed", parts)
+
+
+def levers_in_words(levers: Mapping[str, tuple[float, float | None]]) -> str:
+    """Tell the joules of each lever, and how many times those of the one before they are, where that is known."""
+    parts = [
+        f"{label} {number(joules)} J{'' if times is None else f', {times:.2f} times the one before'}"
+        for label, (joules, times) in levers.items()
+    ]
+    return sentence("Bar chart of the joules of each lever", parts)
 
 
 def bars_in_words(bars: DeviceBars) -> str:

@@ -8,40 +8,56 @@ from pathlib import Path
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
-from fewjoules.reports.comparison import by_label, column_titles, comparison_rows, headline, remarks
+from fewjoules.reports.comparison import by_label, column_titles, comparison_rows, remarks
 from fewjoules.reports.curves import Look, looks
+from fewjoules.reports.lever_words import price_sentences
 from fewjoules.reports.page_figures import Section, sections
-from fewjoules.reports.seed_comparison import seed_headline, seed_remarks, seed_rows, seed_titles
-from fewjoules.reports.seeds import SchemeRuns, by_rank, grouped, several_seeds
+from fewjoules.reports.seed_comparison import main_sentence, seed_remarks, seed_rows, seed_titles
+from fewjoules.reports.seeds import SchemeRuns, by_rank, grouped, rank, several_seeds
 from fewjoules.runs.results import RunResults, plain_text
+from fewjoules.scenario.schema.recipe import RecipeSearch
 
 MAX_SCENARIO_CHARACTERS = 65_536
 MAX_VALUES = 10  # of a fact that differs between seeds
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
+TableRow = tuple[Sequence[str], Look, bool]  # cells, look, and whether the target was missed
 
-def write_page(runs: Sequence[RunResults], target: Path, title: str, diverged: Mapping[str, int] | None = None) -> None:
+
+def write_page(
+    runs: Sequence[RunResults],
+    target: Path,
+    title: str,
+    diverged: Mapping[str, int] | None = None,
+    search: RecipeSearch | None = None,
+) -> None:
     """Write the page of the runs, under a temporary name until it is complete.
 
-    ``diverged`` counts by scheme the seeds that have no run.
+    ``diverged`` counts by scheme the seeds that have no run, and ``search`` is what finding the recipe took.
     """
     if not runs:
         raise InvalidInputError("a page must show at least 1 run, got 0")
-    text = page(by_rank(runs, diverged), title, diverged)
+    text = page(by_rank(runs, diverged), title, diverged, search)
     with whole_file(target) as stream:
         stream.write(text.encode("utf-8", "replace"))
 
 
-def page(runs: Sequence[RunResults], title: str, diverged: Mapping[str, int] | None = None) -> str:
+def page(
+    runs: Sequence[RunResults],
+    title: str,
+    diverged: Mapping[str, int] | None = None,
+    search: RecipeSearch | None = None,
+) -> str:
     """Return the page as HTML."""
     groups = grouped(runs, diverged)
     over_seeds = several_seeds(groups)
+    price = [] if search is None else price_sentences(groups, search)
     above = [
-        remark_list(seed_remarks(groups) if over_seeds else remarks(runs)),
+        remark_list([*(seed_remarks(groups) if over_seeds else remarks(runs)), *price]),
         _seed_table(groups) if over_seeds else _table(runs),
     ]
     below = [_facts(runs), *scenario_texts(run.scenario_text for run in runs)]
-    return document(title, seed_headline(groups) if over_seeds else headline(runs), above, sections(runs), below)
+    return document(title, main_sentence(runs, groups), above, sections(runs), below)
 
 
 def document(
@@ -80,25 +96,30 @@ def document(
 def _table(runs: Sequence[RunResults]) -> str:
     look_of = {id(run): look for run, look in zip(runs, looks(runs), strict=True)}
     rows = [(row.cells, look_of[id(row.run)], row.missed) for row in comparison_rows(runs)]
-    return ranking_table(column_titles(runs), rows)
+    return ranking_table(column_titles(runs), rows, _place_of_best(rows, grouped(runs)))
 
 
 def _seed_table(groups: Sequence[SchemeRuns]) -> str:
     look_of = {look.label: look for look in looks([run for group in groups for run in group.runs])}
     rows = [(row.cells, look_of[row.cells[0]], row.failed) for row in seed_rows(groups)]
-    return ranking_table(seed_titles(groups), rows)
+    return ranking_table(seed_titles(groups), rows, _place_of_best(rows, groups))
 
 
-def ranking_table(titles: Sequence[str], ranked_rows: Sequence[tuple[Sequence[str], Look, bool]]) -> str:
-    """Return a table of cells, look and whether the target was missed, the best first."""
+def _place_of_best(rows: Sequence[TableRow], groups: Sequence[SchemeRuns]) -> int:
+    best = min(groups, key=rank).name
+    return next(place for place, (cells, _, _) in enumerate(rows) if cells[0] == best)
+
+
+def ranking_table(titles: Sequence[str], rows: Sequence[TableRow], best: int = 0) -> str:
+    """Return a table whose best row, the one at place ``best``, is marked."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-    rows = []
-    for place, (cells, look, missed) in enumerate(ranked_rows):
-        kind = "missed" if missed else "best" if place == 0 and len(ranked_rows) > 1 else ""
+    lines = []
+    for place, (cells, look, missed) in enumerate(rows):
+        kind = "missed" if missed else "best" if place == best and len(rows) > 1 else ""
         others = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells[1:])
         name = _swatch(_colour(look)) + html.escape(cells[0])
-        rows.append(f'<tr class="{kind}"><td>{name}</td>{others}</tr>')
-    body = "\n".join(rows)
+        lines.append(f'<tr class="{kind}"><td>{name}</td>{others}</tr>')
+    body = "\n".join(lines)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
 
 

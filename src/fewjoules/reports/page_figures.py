@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fewjoules.ledger.target import percent
+from fewjoules.planner.levers import LEVERS
 from fewjoules.provenance import KINDS
 from fewjoules.reports import curves, figure_words
-from fewjoules.reports.booked import booked_by_kind, booked_by_mark
+from fewjoules.reports.booked import booked_by_kind, booked_by_mark, mean_joules_of_kinds
 from fewjoules.reports.comparison import shared_accuracy, shared_target
 from fewjoules.reports.page_traces import (
     device_panel,
     dumbbell,
     extent,
+    lever_trace,
     lines,
     named_axis,
     rounds_axis,
@@ -22,7 +24,7 @@ from fewjoules.reports.page_traces import (
     trace_of,
 )
 from fewjoules.reports.plotly_parts import Json, axis_of, layout_of, line_at, log_axis_of
-from fewjoules.reports.seeds import grouped, several_seeds
+from fewjoules.reports.seeds import grouped, lever_times, several_seeds
 from fewjoules.runs.results import RunResults
 
 
@@ -43,9 +45,31 @@ class Section:
 
 
 def sections(runs: Sequence[RunResults]) -> list[Section]:
-    """Return the sections of the five figures, and tables of the joules by kind and mark where runs tell them."""
+    """Return the sections of the figures, and tables of the joules by kind and mark where runs tell them."""
     figures = [_accuracy(runs), _error(runs), _joules(runs), *_booked(runs), _sparsity(runs), _forecast(runs)]
-    return [*_seeds(runs), *figures]
+    return [*_levers(runs), *_seeds(runs), *figures]
+
+
+def _levers(runs: Sequence[RunResults]) -> list[Section]:
+    """Return what each lever brings, one bar each in their order, where levers are compared."""
+    groups = grouped(runs)
+    times = lever_times(groups)
+    told = {group: mean_joules_of_kinds(group) for group in groups if group.scheme in LEVERS}
+    if not times or not all(told.values()):
+        return []
+    kinds = [kind for kind in KINDS if any(kind in joules for joules in told.values())]
+    data = [lever_trace(kind, [joules.get(kind, 0.0) for joules in told.values()]) for kind in kinds]
+    y_axis = named_axis([group.name for group in told], most=len(told))
+    y_axis |= {"tickangle": 0, "range": [len(told) - 0.5, -0.5]}
+    layout = layout_of(axis_of("energy of all devices (J)"), y_axis)
+    layout |= {"barmode": "stack", "bargap": 0.35, "showlegend": False, "height": 100 + 36 * len(told)}
+    means = " Means over the seeds." if several_seeds(groups) else ""
+    missed = [group.name for group in told if group.missed]
+    short = f" Not at the target: {', '.join(missed)}." if missed else ""
+    caption = f"Each bar has one change more than the one above it.{means}{short}"
+    words = figure_words.levers_in_words({g.name: (sum(j.values()), times.get(g.scheme)) for g, j in told.items()})
+    legend = {kind: curves.KIND_COLOURS[kind] for kind in kinds}
+    return [Section("What each lever brings", caption, ({"data": data, "layout": layout},), (words,), legend=legend)]
 
 
 def _seeds(runs: Sequence[RunResults]) -> list[Section]:

@@ -70,6 +70,19 @@ def seed_traces(points: curves.SeedPoints, place: int) -> list[Json]:
     return [dots, point(points.spread.mean, place, bar, "mean: %{x:.4g} J<extra></extra>")]
 
 
+def lever_trace(kind: str, joules: Sequence[float]) -> Json:
+    """Return the joules of one kind of all levers, a part of each of their bars."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": kind,
+        "x": rounded(np.array(joules)),
+        "y": list(range(len(joules))),
+        "marker": {"color": curves.KIND_COLOURS[kind], "line": {"width": 0}},
+        "hovertemplate": "%{x:.4g} J<extra>" + kind + "</extra>",
+    }
+
+
 def device_panel(bars: curves.DeviceBars, *, titled: bool) -> Json:
     """Return the panel of one run's or scheme's joules by device."""
     sorted_devices = bars.names is None

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.markup import escape
-from rich.table import Table
-
 from fewjoules.reports.comparison import (
     UNKNOWN,
     aim,
+    before_text,
     byte_count,
     guard_sentences,
     headline,
@@ -18,8 +16,21 @@ from fewjoules.reports.comparison import (
     shared_target,
     times_as_much,
 )
+from fewjoules.reports.fitting import FittingTable
+from fewjoules.reports.lever_words import lever_headline
 from fewjoules.reports.numbers import brief, number
-from fewjoules.reports.seeds import SchemeRuns, Spread, Verdict, grouped, several_seeds, verdicts
+from fewjoules.reports.seeds import (
+    SchemeRuns,
+    Spread,
+    Verdict,
+    grouped,
+    lever_times,
+    listed_names,
+    rank,
+    several_seeds,
+    spread_text,
+    verdicts,
+)
 from fewjoules.reports.ties import FEWEST_SEEDS
 from fewjoules.runs.results import RunResults
 
@@ -34,14 +45,11 @@ class SeedRow:
     failed: bool
 
 
-def seed_table(groups: Sequence[SchemeRuns]) -> Table:
+def seed_table(groups: Sequence[SchemeRuns]) -> FittingTable:
     """Return the schemes as a table for the terminal."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, title in enumerate(seed_titles(groups)):
-        table.add_column(title, justify="right" if place else "left", no_wrap=True)
-    for row in seed_rows(groups):
-        table.add_row(*(escape(cell) for cell in row.cells), style="dim" if row.failed else None)
-    return table
+    rows = seed_rows(groups)
+    failed = frozenset(number for number, row in enumerate(rows) if row.failed)
+    return FittingTable(seed_titles(groups), [row.cells for row in rows], failed)
 
 
 def seed_titles(groups: Sequence[SchemeRuns]) -> tuple[str, ...]:
@@ -54,20 +62,26 @@ def seed_titles(groups: Sequence[SchemeRuns]) -> tuple[str, ...]:
     return (
         *("scheme", "H", "rounds", "J" if without else "J to target", "least to most"),
         *("radio J", "compute J", "seconds", "payload", last),
+        *(("x before",) if lever_times(groups) else ()),
         *noise,
     )
 
 
 def seed_rows(groups: Sequence[SchemeRuns]) -> list[SeedRow]:
     """Return one row per scheme; totals count up to the target, or to the end of a run that missed it."""
-    judged = verdicts(groups)
-    return [_row(group, verdict, judged) for group, verdict in zip(groups, judged, strict=True)]
+    judged, before = verdicts(groups), lever_times(groups)
+    return [_row(group, verdict, judged, before) for group, verdict in zip(groups, judged, strict=True)]
 
 
 def overall_headline(runs: Sequence[RunResults], diverged: Mapping[str, int] | None = None) -> str:
     """Summarise runs with one seed, and say so, or several; ``diverged`` counts by scheme the seeds without a run."""
     groups = grouped(runs, diverged)
-    return seed_headline(groups) if several_seeds(groups) else " ".join([headline(runs), *one_seed(runs)])
+    return " ".join([main_sentence(runs, groups), *(() if several_seeds(groups) else one_seed(runs))])
+
+
+def main_sentence(runs: Sequence[RunResults], groups: Sequence[SchemeRuns]) -> str:
+    """Return what a comparison comes to: the factor of all levers where there are any, else who is best."""
+    return lever_headline(groups) or (seed_headline(groups) if several_seeds(groups) else headline(runs))
 
 
 def seed_headline(groups: Sequence[SchemeRuns]) -> str:
@@ -76,7 +90,7 @@ def seed_headline(groups: Sequence[SchemeRuns]) -> str:
     seeds = max(group.seeds for group in groups)
     if target is None:
         return f"{len(groups)} schemes with {seeds} seeds each, without a common target."
-    ranked = [group for group in groups if not group.failed]
+    ranked = sorted((group for group in groups if not group.failed), key=rank)
     if not ranked:
         return f"No scheme reached {target} with every one of {seeds} seeds."
     judged = dict(zip((group.name for group in groups), verdicts(groups), strict=True))
@@ -85,7 +99,7 @@ def seed_headline(groups: Sequence[SchemeRuns]) -> str:
     more = judged[last.name].times_least
     rest = "" if more is None or last in (best, *tied) else f"; {last.name} took {times_as_much(more)}"
     if len(tied) > 1:
-        names = _listed([group.name for group in tied])
+        names = listed_names([group.name for group in tied])
         return f"{names} are tied within the noise of {seeds} seeds ({_on_average(tied)}){rest}."
     sentence = f"{best.name} reached {target} with every one of {seeds} seeds ({_on_average([best])})"
     if len(ranked) == 1:
@@ -112,7 +126,7 @@ def seed_remarks(groups: Sequence[SchemeRuns]) -> list[str]:
     return [*found, *guard_sentences(runs), *metered_sentences(runs)]
 
 
-def _row(group: SchemeRuns, verdict: Verdict, judged: Sequence[Verdict]) -> SeedRow:
+def _row(group: SchemeRuns, verdict: Verdict, judged: Sequence[Verdict], before: Mapping[str, float | None]) -> SeedRow:
     joules = group.spread("joules")
     payload = group.total("total_payload_bytes")
     tested = group.at_end("tested")
@@ -135,15 +149,10 @@ def _row(group: SchemeRuns, verdict: Verdict, judged: Sequence[Verdict]) -> Seed
         more + _mean(group.spread("seconds")),
         UNKNOWN if payload is None else byte_count(payload.mean),
         last,
+        *((before_text(before, group.scheme),) if before else ()),
         *noise,
     )
     return SeedRow(cells, group.failed)
-
-
-def spread_text(spread: Spread) -> str:
-    """Format a range, or the one number of which it consists."""
-    least, most = brief(spread.least), brief(spread.most)
-    return least if least == most else f"{least} to {most}"
 
 
 def _failures(group: SchemeRuns) -> str:
@@ -174,7 +183,3 @@ def _on_average(groups: Sequence[SchemeRuns]) -> str:
     text = spread_text(spread)
     mean = f"{brief(spread.mean)}{_NBSP}{unit}"
     return f"{mean} on average, {text}" if " to " in text else f"{mean} every time"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fewjoules.reports.comparison import by_label, shared_target
+from fewjoules.reports.levers import place_of, times_before
+from fewjoules.reports.numbers import brief
 from fewjoules.reports.ties import FEWEST_SEEDS, p_values, tied_with_best
 from fewjoules.runs.results import RunResults
 
@@ -35,6 +37,11 @@ class SchemeRuns:
     name: str
     runs: tuple[RunResults, ...]
     diverged: int = 0
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the runs, of which ``name`` is what tables show."""
+        return self.runs[0].summary.scheme
 
     @property
     def seeds(self) -> int:
@@ -76,16 +83,32 @@ class Verdict:
 
 
 def grouped(runs: Sequence[RunResults], diverged: Mapping[str, int] | None = None) -> list[SchemeRuns]:
-    """Gather the runs of each scheme and rank the schemes: by mean joules, those of which a seed failed at the end."""
+    """Gather the runs of each scheme: levers in their order, others ranked; ``diverged`` is by scheme."""
+    lost = diverged or {}
     gathered = [
-        SchemeRuns(name, tuple(sorted(own, key=lambda run: run.summary.seed or 0)), (diverged or {}).get(name, 0))
+        SchemeRuns(name, tuple(sorted(own, key=_seed_of)), lost.get(own[0].summary.scheme, 0))
         for name, own in by_label(runs).items()
     ]
-    return sorted(gathered, key=_rank)
+    schemes = [group.scheme for group in gathered]
+    return sorted(gathered, key=lambda group: (place_of(group.scheme, schemes), rank(group)))
+
+
+def rank(group: SchemeRuns) -> tuple[bool, float, float]:
+    """Return by what schemes are ranked: their mean joules, those of which a seed failed at the end."""
+    joules, rounds = group.spread("joules"), group.spread("rounds")
+    return group.failed, math.inf if joules is None else joules.mean, 0.0 if rounds is None else rounds.mean
+
+
+def lever_times(groups: Sequence[SchemeRuns]) -> dict[str, float | None]:
+    """Return by scheme the mean joules of each lever over those of the one before it; empty without levers."""
+    if shared_target([run for group in groups for run in group.runs]) is None:
+        return {}
+    spreads = {group.scheme: None if group.failed else group.spread("joules") for group in groups}
+    return times_before({name: None if spread is None else spread.mean for name, spread in spreads.items()})
 
 
 def by_rank(runs: Sequence[RunResults], diverged: Mapping[str, int] | None = None) -> list[RunResults]:
-    """Return the runs in the order of their schemes' ranks, those of one scheme by seed."""
+    """Return the runs in the order of their schemes, those of one scheme by seed."""
     return [run for group in grouped(runs, diverged) for run in group.runs]
 
 
@@ -97,7 +120,7 @@ def several_seeds(groups: Sequence[SchemeRuns]) -> bool:
 def verdicts(groups: Sequence[SchemeRuns]) -> list[Verdict]:
     """Compare each scheme with the best of those that reached the target with every seed."""
     runs = [run for group in groups for run in group.runs]
-    ranked = [group for group in groups if not group.failed and group.spread("joules") is not None]
+    ranked = sorted((g for g in groups if not g.failed and g.spread("joules") is not None), key=rank)
     if len(groups) < 2 or shared_target(runs) is None or not ranked:
         return [Verdict() for _ in groups]
     means = {group.name: spread.mean for group in ranked if (spread := group.spread("joules")) is not None}
@@ -109,6 +132,17 @@ def verdicts(groups: Sequence[SchemeRuns]) -> list[Verdict]:
         tied, p_value = compared.get(group.name, (None, None))
         found.append(Verdict(mean / least if mean is not None and least > 0.0 else None, tied, p_value))
     return found
+
+
+def spread_text(spread: Spread) -> str:
+    """Format a range, or the one number of which it consists."""
+    least, most = brief(spread.least), brief(spread.most)
+    return least if least == most else f"{least} to {most}"
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """Return two names or more as a list in a sentence."""
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _compared_by_seed(ranked: Sequence[SchemeRuns]) -> dict[str, tuple[bool, float]]:
@@ -127,6 +161,5 @@ def _compared_by_seed(ranked: Sequence[SchemeRuns]) -> dict[str, tuple[bool, flo
     return {group.name: (bool(tied[place]), float(likely[place])) for place, group in enumerate(ranked)}
 
 
-def _rank(group: SchemeRuns) -> tuple[bool, float, float]:
-    joules, rounds = group.spread("joules"), group.spread("rounds")
-    return group.failed, math.inf if joules is None else joules.mean, 0.0 if rounds is None else rounds.mean
+def _seed_of(run: RunResults) -> int:
+    return run.summary.seed or 0

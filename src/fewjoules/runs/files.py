@@ -4,7 +4,7 @@ from fewjoules.files import PARTIAL_SUFFIX
 
 RUN_VERSION = 1
 SETTINGS_VERSION = 1
-COMPARISON_VERSION = 2
+COMPARISON_VERSION = 3
 CHECKPOINT, PLAN, SCENARIO, RUN = "checkpoint.safetensors", "plan.json", "scenario.toml", "run.json"
 SETTINGS = "settings.json"  # how the command was called; a folder with it can be resumed
 METER = "meter.json"  # what meters have read so far, while a run with --meter goes on

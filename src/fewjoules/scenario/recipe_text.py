@@ -34,17 +34,29 @@ def with_recipe(
     downlink_weight: float | None = None,
     message_size: Mapping[str, float] | None = None,
     downlink_message_size: Mapping[str, float] | None = None,
+    plain_learning_rate: float | None = None,
+    pilots: int | None = None,
+    pilot_client_steps: int | None = None,
+    pilot_joules: float | None = None,
     comment: str = "",
 ) -> str:
     """Return the text of a scenario with these [recipe] tables in place of its own, or at its end if it has none.
 
-    ``limits`` has the keys of [limits]; ``comment`` becomes a line of its own below [recipe]. Comments within the
-    tables that are replaced go with them.
+    ``limits`` has the keys of [limits]; ``comment`` becomes a line of its own below [recipe]. What the search for the
+    recipe found and took is as in ``RecipeSearch``. Comments within the tables that are replaced go with them.
     """
     before = parse_toml(text)
-    tables: dict[str, Any] = {"name": recipe.name, **_options(recipe), "rounds": _law(law, intervals, downlink_weight)}
+    search = {
+        "plain_learning_rate": plain_learning_rate,
+        "pilots": pilots,
+        "pilot_client_steps": pilot_client_steps,
+        "pilot_joules": pilot_joules,
+    }
     given = {"limits": limits, "message_size": message_size, "downlink_message_size": downlink_message_size}
-    tables = _plain(tables | {name: table for name, table in given.items() if table is not None})
+    tables: dict[str, Any] = _plain(
+        {"name": recipe.name, **_known(search), **_options(recipe)}
+        | {"rounds": _law(law, intervals, downlink_weight), **_known(given)}
+    )
     _require_readable(tables, recipe, before, comment)
     kept, place = _without_recipe(text)
     if "recipe" in parse_toml(kept):
@@ -52,6 +64,10 @@ def with_recipe(
     written = _spliced(kept, place, _section(tables, comment), "\r\n" if "\r\n" in text else "\n")
     assert parse_toml(written) == before | {"recipe": tables}
     return written
+
+
+def _known(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _options(recipe: Recipe) -> dict[str, dict[str, Any]]:
@@ -151,11 +167,16 @@ def _plain(value: Any) -> Any:
 
 def _section(tables: dict[str, Any], comment: str) -> list[str]:
     """Return the lines of [recipe] and of its tables."""
-    lines = ["[recipe]", *([f"# {comment}"] if comment else []), f"name = {_value(tables['name'])}"]
+    own = {key: value for key, value in tables.items() if not isinstance(value, dict)}
+    lines = ["[recipe]", *([f"# {comment}"] if comment else []), *_lines(own)]
     for name, table in tables.items():
         if isinstance(table, dict):
-            lines += ["", f"[recipe.{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())]
+            lines += ["", f"[recipe.{name}]", *_lines(table)]
     return lines
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_value(value)}" for key, value in table.items()]
 
 
 def _value(value: Any) -> str:

@@ -28,6 +28,7 @@ from fewjoules.scenario.profiles import with_profiles
 from fewjoules.scenario.schema.devices import DeviceTable
 from fewjoules.scenario.schema.processors import StepCosts
 from fewjoules.scenario.schema.radios import Costs, RadioTable
+from fewjoules.scenario.schema.recipe import RecipeSearch
 from fewjoules.scenario.schema.rounds import law_fields
 from fewjoules.scenario.schema.sentences import validate
 from fewjoules.scenario.schema.tables import DevicesTable, ScenarioTables
@@ -51,7 +52,7 @@ class Scenario:
     They must lie below it unless ``allow_outside``. ``statistics`` is how many numbers every message carries besides
     the update. ``rounds`` is None in a file without [rounds]; ``rounds_intervals`` are those of the law's constants, if
     the file gives any. ``recipe`` is that of [recipe], and ``recipe_fields`` are what it plans with in place of fields
-    of the same names.
+    of the same names; ``recipe_search`` is what the file tells of how it was found.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Scenario:
     allow_outside: bool = False
     recipe: Recipe | None = None
     recipe_fields: Mapping[str, Any] = field(default_factory=dict)
+    recipe_search: RecipeSearch = field(default_factory=RecipeSearch)
 
     @property
     def files(self) -> ScenarioFolder:
@@ -197,6 +199,7 @@ class Scenario:
             allow_outside=files.allow_outside,
             recipe=None if recipe is None else recipe.recipe(training),
             recipe_fields={} if recipe is None else recipe.scenario_fields(),
+            recipe_search=RecipeSearch() if recipe is None else recipe.search(),
         )
 
 
