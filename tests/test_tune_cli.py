@@ -62,7 +62,26 @@ def test_the_written_scenario_is_the_old_one_with_a_recipe(tuned):
     assert set(added) >= {"name", "optimiser", "message", "rounds", "message_size"}
     assert set(added["rounds"]["intervals"]) == {"tau", "c", "a", "q"}
     assert len(added["rounds"]["correlations"]) == 6
-    assert re.search(r"^# found by fewjoules .* with seed 1000: \d+ pilots, [\d,]+ client-steps, \S+ J$", text, re.M)
+    assert re.search(r"^# found by fewjoules \S+ tune on \S+ with seed 1000$", text, re.M)
+
+
+def test_the_written_scenario_tells_what_finding_the_recipe_took(tuned):
+    books = read_sealed(tuned[0] / "out" / "tuning.json")["books"]
+    search = Scenario.from_toml(tuned[0] / "tuned.toml").recipe_search
+    assert search.pilots == books["pilots"]
+    assert search.pilot_client_steps == books["client_steps"]
+    assert search.pilot_joules == books["joules"]
+
+
+def test_the_written_scenario_is_compared_by_its_levers_and_the_price_of_the_pilots(tuned, tmp_path):
+    folder, _ = tuned
+    text = (folder / "tuned.toml").read_text(encoding="utf-8").replace("\nrounds = 2\n", "\n")
+    done = run("compare", write(tmp_path, text), "--device", "cpu", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    rate = Scenario.from_toml(folder / "tuned.toml").recipe_search.plain_learning_rate
+    assert json.loads((tmp_path / "out" / "step-size" / "run.json").read_text())["learning_rate"] == rate
+    pilots = read_sealed(folder / "out" / "tuning.json")["books"]["pilots"]
+    assert f"Finding the recipe took {pilots} pilot runs" in done.stdout
 
 
 def test_the_written_scenario_can_be_trained_and_reaches_the_target(tuned, tmp_path):

@@ -133,6 +133,11 @@ def test_the_limits_of_the_file_are_those_of_the_recipe_unless_they_differ(found
     assert "on 2026-01-01 with seed 1000" in text
 
 
+def test_the_best_step_size_of_plain_sgd_is_written_beside_the_recipe(found):
+    search = scenario_of(tuned_text(scenario_of(TEXT), found, "2026-01-01")).recipe_search
+    assert search.plain_learning_rate == found.tuned.plain_rate
+
+
 def test_a_recipe_whose_messages_need_a_larger_sparsity_has_limits_of_its_own(found):
     plan = plan_of(dataclasses.replace(found, sparsity=(20.0, 50.0)))
     assert plan.sparsity.min() >= 20.0

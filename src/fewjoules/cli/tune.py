@@ -84,7 +84,7 @@ def tune(
       fewjoules tune                                    the embedded scenario, half a minute
       fewjoules tune fleet.toml                         writes fleet-tuned.toml
       fewjoules train fleet-tuned.toml                  trains the recipe
-      fewjoules compare fleet-tuned.toml                beside the schemes of the paper
+      fewjoules compare fleet-tuned.toml                what each part of the recipe brings
       fewjoules tune fleet.toml --budget "80 J" --trainings 100
       fewjoules tune fleet.toml --out fleet.toml        puts the recipe into the file itself
       fewjoules tune --resume fewjoules-tune            after Ctrl-C or a power cut

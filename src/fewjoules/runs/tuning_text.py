@@ -14,13 +14,8 @@ TUNING_VERSION = 1
 
 
 def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
-    """Return the text of the scenario with the recipe, its law, its sizes of messages and its limits."""
+    """Return the text of the scenario with the recipe, its law, sizes of messages and limits, and what finding it took."""
     tuned = tuning.tuned
-    count = len(tuned.pilots)
-    comment = (
-        f"found by fewjoules {__version__} tune on {date} with seed {tuning.seed}: {count} pilots, "
-        f"{tuned.client_steps:,} client-steps, {tuned.joules:.4g} J"
-    )
     return with_recipe(
         scenario.text,
         tuning.recipe,
@@ -29,7 +24,11 @@ def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
         limits=_limits(scenario, tuning),
         downlink_weight=tuning.downlink_weight,
         message_size=asdict(tuning.message_size),
-        comment=comment,
+        plain_learning_rate=tuned.plain_rate,
+        pilots=len(tuned.pilots),
+        pilot_client_steps=tuned.client_steps,
+        pilot_joules=tuned.joules,
+        comment=f"found by fewjoules {__version__} tune on {date} with seed {tuning.seed}",
     )
 
 
