@@ -6,7 +6,7 @@ import pytest
 
 from fewjoules.reports.comparison import column_titles, comparison_rows, ranked
 from fewjoules.reports.comparison_file import comparison_json
-from fewjoules.reports.lever_words import price_sentences, trainings_to_pay
+from fewjoules.reports.lever_words import price_sentences
 from fewjoules.reports.levers import shows_levers, times_before
 from fewjoules.reports.page import page
 from fewjoules.reports.seed_comparison import overall_headline, seed_rows, seed_titles
@@ -96,6 +96,13 @@ def test_the_headline_tells_the_factor_and_what_took_even_less(tmp_path):
     )
 
 
+def test_levers_to_a_loss_are_told_in_its_words(tmp_path):
+    loss = {"target_accuracy": None, "target_loss": 0.3, "stop_reason": "target loss"}
+    runs = [run_of(tmp_path, name, 0, JOULES[name], **loss) for name in ("flexible", "optimiser", "fewest")]
+    assert said(runs).startswith("fewest took 0.50 of flexible's joules to loss 0.3: 5 J instead of 10 J.")
+    assert [row.cells[-1] for row in comparison_rows(ranked(runs))] == ["", "0.60", "0.83"]
+
+
 def test_a_recipe_that_costs_more_is_not_praised(tmp_path):
     sentence = said(made(tmp_path, fewest=12.0))
     assert sentence.startswith("fewest took 1.20 times flexible's joules to 97 %: 12 J instead of 10 J;")
@@ -174,11 +181,6 @@ def test_where_planning_anew_changes_nothing_the_lever_before_tells_what_was_sav
 
 def test_a_comparison_without_fewest_does_not_speak_of_its_price(tmp_path):
     assert price_sentences(grouped(runs_of(tmp_path, flexible=10.0, dense=90.0)), SEARCH) == []
-
-
-@pytest.mark.parametrize(("saved", "trainings"), [(4.5, 5), (22.5, 1), (100.0, 1), (0.0, None), (-1.0, None)])
-def test_the_trainings_that_pay_for_pilots(saved, trainings):
-    assert trainings_to_pay(22.5, saved) == trainings
 
 
 def test_the_page_marks_the_best_lever_where_it_stands(tmp_path):

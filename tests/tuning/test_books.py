@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.tuning.books import USUAL_TRAININGS, Books, Budget
+from fewjoules.tuning.books import USUAL_TRAININGS, Books, Budget, trainings_to_pay
 from tests.tuning.curves import result_of, spec_of
 
 FOLLOWED = st.lists(
@@ -123,3 +123,8 @@ def test_what_is_spent_beyond_the_budget_is_less_than_nothing():
     books = Books(clients=4, round_joules=round_joules, client_steps=400, joules=20.0)
     assert Budget(client_steps=200).steps_left(books, 1000.0, 0.1) == pytest.approx(-50.0)
     assert Budget(joules=10.0).steps_left(books, 1000.0, 0.1) == pytest.approx(-100.0)
+
+
+@pytest.mark.parametrize(("saved", "trainings"), [(4.5, 5), (22.5, 1), (100.0, 1), (0.0, None), (-1.0, None)])
+def test_the_trainings_that_pay_for_pilots(saved, trainings):
+    assert trainings_to_pay(22.5, saved) == trainings

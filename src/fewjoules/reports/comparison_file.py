@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fewjoules.reports.lever_words import saved_joules, trainings_to_pay
+from fewjoules.reports.lever_words import saved_joules
 from fewjoules.reports.seeds import SchemeRuns, Verdict, grouped, lever_times, verdicts
 from fewjoules.runs.files import COMPARISON_VERSION, RUN
 from fewjoules.runs.results import RunResults
 from fewjoules.runs.sealed import read_sealed
 from fewjoules.scenario.schema.recipe import RecipeSearch
+from fewjoules.tuning.books import trainings_to_pay
 
 NOT_TOLD = RecipeSearch()
 

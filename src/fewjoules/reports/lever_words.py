@@ -1,6 +1,5 @@
 """Sentences about levers: what all of them bring together, and after how many trainings their search has paid."""
 
-import math
 from collections.abc import Sequence
 
 from fewjoules.planner.levers import LEVERS, OPTIMISER, VALUES
@@ -11,6 +10,7 @@ from fewjoules.reports.numbers import brief
 from fewjoules.reports.seeds import SchemeRuns, Spread, listed_names, rank, several_seeds, spread_text, verdicts
 from fewjoules.reports.ties import FEWEST_SEEDS
 from fewjoules.scenario.schema.recipe import RecipeSearch
+from fewjoules.tuning.books import trainings_to_pay
 
 _NBSP = "\u00a0"
 
@@ -59,11 +59,6 @@ def saved_joules(groups: Sequence[SchemeRuns]) -> float | None:
     plain, own = next((group for group in groups if group.scheme == "flexible"), None), _with_recipe(groups)
     before, after = (None if group is None else _joules(group) for group in (plain, own))
     return None if before is None or after is None else before.mean - after.mean
-
-
-def trainings_to_pay(joules: float, saved_joules: float) -> int | None:
-    """Return after how many trainings that save so much each the joules are paid; None if never."""
-    return max(1, math.ceil(joules / saved_joules)) if saved_joules > 0.0 else None
 
 
 def _with_recipe(groups: Sequence[SchemeRuns]) -> SchemeRuns | None:

@@ -26,7 +26,7 @@ from fewjoules.scenario import Scenario
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN
 from fewjoules.tuning.belief import PRIOR_A, PRIOR_C, PRIOR_Q, Choice
-from fewjoules.tuning.books import Budget
+from fewjoules.tuning.books import Budget, trainings_to_pay
 from fewjoules.tuning.naming import optimiser_name
 from fewjoules.tuning.pilot import PilotResult
 from fewjoules.tuning.planning import FleetPlanning
@@ -100,7 +100,7 @@ class Tuning:
     def trainings_to_pay(self) -> int | None:
         """Number of trainings after which the pilots have paid; None if they never do."""
         saved = self.saving_joules
-        return None if saved is None or saved <= 0.0 else math.ceil(self.tuned.joules / saved)
+        return None if saved is None else trainings_to_pay(self.tuned.joules, saved)
 
     def choice(self) -> Choice:
         """Return H and the sparsities of the plan."""

@@ -14,7 +14,7 @@ TUNING_VERSION = 1
 
 
 def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
-    """Return the text of the scenario with the recipe, its law, sizes of messages and limits, and what finding it took."""
+    """Return the text of the scenario with the recipe, its law, sizes and limits, and what finding it took."""
     tuned = tuning.tuned
     return with_recipe(
         scenario.text,

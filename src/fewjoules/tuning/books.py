@@ -61,3 +61,8 @@ class Books:
         self.rounds_of[key] = self.rounds_of.get(key, 0) + new
         self.client_steps += new * result.spec.local_steps * self.clients
         self.joules += new * self.round_joules(result.spec)
+
+
+def trainings_to_pay(joules: float, saved_joules: float) -> int | None:
+    """Return after how many trainings that save so much each the joules are paid; None if never."""
+    return max(1, math.ceil(joules / saved_joules)) if saved_joules > 0.0 else None
