@@ -52,7 +52,7 @@ def kind_of(options):
     return "ternary" if options["compressor"] == "ternary" else options["values"]
 
 
-RACED = {name_of(one.options): one for sparsity in (1.0, 100.0) for one in (PLAIN, *optimisers(sparsity))}
+RACED = {name_of(one.options): one for sparsity in (1.0, 100.0) for one in (PLAIN, *optimisers(1, sparsity))}
 
 
 @dataclass(frozen=True)
