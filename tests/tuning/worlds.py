@@ -268,13 +268,14 @@ class Score:
     tuned: Tuned
 
 
-def tuner_of(world, *, budget=None, seed=0, laboratory=None):
+def tuner_of(world, *, budget=None, seed=0, laboratory=None, trainings=10):
     return Tuner(
         laboratory=laboratory or SyntheticLaboratory(world),
         planning=FleetPlanning(world.problem),
         aim=world.aim,
         rate=0.1,
         budget=budget or Budget(),
+        trainings=trainings,
         seed=seed,
     )
 
