@@ -72,8 +72,10 @@ TASKS = {
         most_steps=1500,
         precision="tf32",
         optimisers=_MNIST,
-        cells=((1, 1.0), (1, 30.0), (1, 300.0), (1, 1000.0), (4, 1.0), (4, 100.0), (4, 1000.0), (8, 1.0), (8, 100.0))
-        + ((16, 30.0), (16, 300.0), (50, 30.0), (50, 300.0)),
+        cells=(
+            *((1, 1.0), (1, 30.0), (1, 300.0), (1, 1000.0), (4, 1.0), (4, 100.0), (4, 1000.0), (8, 1.0), (8, 100.0)),
+            *((16, 30.0), (16, 300.0), (50, 30.0), (50, 300.0)),
+        ),
         ternary_cells=((1, 300.0), (1, 1000.0), (4, 100.0), (4, 1000.0), (8, 100.0), (16, 300.0), (50, 300.0)),
     ),
     "mnist-dirichlet": GridTask(
@@ -130,9 +132,9 @@ class Bench:
         """Train one run to the target on both sets, or to the limit of steps; return its curve."""
         from fewjoules.engine.algorithm.options import TrainingOptions
         from fewjoules.errors import DivergedError
+        from fewjoules.runs.holdout import hold_out
         from fewjoules.runs.task import varied
         from fewjoules.runs.training import in_memory, train_task
-        from fewjoules.runs.holdout import hold_out
 
         began = time.monotonic()
         whole = varied(self.task, seed=spec["seed"])
@@ -224,7 +226,7 @@ def _start(cores: Any, name: str, device: str, data_dir: str | None) -> None:
 def _run(spec: Spec) -> dict[str, Any]:
     try:
         return _bench[0].run(spec)
-    except Exception as error:  # noqa: BLE001 - told in the record of the run
+    except Exception as error:
         return spec | {"reason": f"{type(error).__name__}: {error}", "curve": {}}
 
 

@@ -150,10 +150,12 @@ def test_the_public_names_are_these():
         "Run",
         "Scenario",
         "SparseUpdate",
+        "TargetOutOfReachError",
         "codec",
         "schemes",
         "solve",
         "train",
+        "tune",
     ]
     for name in fewjoules.__all__:
         assert getattr(fewjoules, name) is not None

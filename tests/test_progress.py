@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fewjoules.cli import live, progress
 from fewjoules.engine.loop import Report, Totals
+from fewjoules.ledger.target import Target
 from tests.scenario.test_training_scenario import trained_with
 from tests.test_bad_input import write
 
@@ -66,7 +67,7 @@ def test_a_run_begins_with_compiling():
 
 def test_a_bar_shows_rounds_accuracy_loss_joules_and_the_time_left(clock):
     console = terminal()
-    with live.live_run(console, "flexible", 9, 0.9) as update:
+    with live.live_run(console, "flexible", 9, Target("accuracy", 0.9)) as update:
         clock[0] = 50.0
         update(report(1))
         clock[0] = 52.0
@@ -76,9 +77,21 @@ def test_a_bar_shows_rounds_accuracy_loss_joules_and_the_time_left(clock):
     assert last.endswith("about 14 s left at most")
 
 
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (Target("loss", 0.3), "round 1/9, accuracy 50.00%, test loss 1.5 (target 0.3), loss 1.250"),
+        (Target("perplexity", 3.0), "round 1/9, accuracy 50.00%, test perplexity 4.482 (target 3), loss 1.250"),
+    ],
+    ids=str,
+)
+def test_a_run_to_a_loss_shows_the_test_loss_in_the_words_of_its_target(target, says):
+    assert progress.describe(report(1), 9, target).startswith(says)
+
+
 def test_a_narrow_terminal_still_shows_the_round_and_the_time_left(clock):
     console = terminal(width=80)
-    with live.live_run(console, "flexible", 9, 0.9) as update:
+    with live.live_run(console, "flexible", 9, Target("accuracy", 0.9)) as update:
         update(report(1))
         clock[0] = 2.0
         update(report(2))

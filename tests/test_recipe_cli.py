@@ -146,3 +146,15 @@ def test_a_comparison_trains_fewest_first_and_is_resumed(tmp_path):
     assert {row["scheme"] for row in compared["runs"]} == {"fewest", *SCHEMES}
     assert json.loads((tmp_path / "out" / "settings.json").read_text())["schemes"] == ["fewest", *SCHEMES]
     assert run("compare", "--resume", tmp_path / "out").exit_code == 0
+
+
+def test_fewest_is_compared_with_presets_over_seeds_where_there_is_no_other_law(tmp_path):
+    names = ["--schemes", "fewest,dgc", "--seeds", "2", "--rate", "dgc=0.05"]
+    done = run("compare", write(tmp_path, WITHOUT_LAW + RECIPE), *names, "--device", "cpu", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    runs = json.loads((tmp_path / "out" / "comparison.json").read_text())["runs"]
+    assert sorted((one["scheme"], one["seed"]) for one in runs) == [
+        *(("dgc", seed) for seed in range(2)),
+        *(("fewest", seed) for seed in range(2)),
+    ]
+    assert {(one["scheme"], one["learning_rate"]) for one in runs} == {("dgc", 0.05), ("fewest", 0.2)}

@@ -401,6 +401,25 @@ def test_a_scheme_that_diverges_is_left_out_of_the_comparison_and_the_exit_code_
     assert [one["scheme"] for one in runs] == ["fedavg"]
 
 
+def test_a_run_stops_at_a_target_loss_and_says_so(tmp_path):
+    folder = train(tmp_path, "target_loss = 2.25", "evaluate_every = 1", replace=[(ROUNDS, "rounds = 200")])
+    summary, metrics = summary_of(folder), metrics_of(folder)
+    assert (summary["stop_reason"], summary["target_loss"], summary["target_accuracy"]) == ("target loss", 2.25, None)
+    assert summary["target_reached"] is True
+    assert summary["rounds_to_target"] == metrics["round"][-1] == int(np.argmax(metrics["test_loss"] <= 2.25)) + 1
+    shown = run("train", "--resume", folder).stdout.replace("\u00a0", " ")
+    assert "flexible reached loss 2.25 with " in shown
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "reached loss 2.25" in page
+    assert "Dotted: the target" not in page
+
+
+def test_two_targets_in_a_scenario_are_refused(tmp_path):
+    text = trained_with("target_accuracy = 0.9", "target_perplexity = 3.0")
+    refusal = run("train", write(tmp_path, text), "--out", tmp_path / "out")
+    assert_refused(refusal, "training.target_accuracy and target_perplexity are several targets", "at most one")
+
+
 EXPLODES = ('schedule = "step"', "decay_rounds = [2]", "decay_factor = 3e39")  # in every round after the second
 RETURNED = "The guard returned twice, after rounds 3 and 4; the step size is now 0.025."
 
@@ -801,7 +820,7 @@ def test_a_seed_that_diverges_is_told_and_the_others_are_kept(tmp_path):
     """The rate explodes in round 4; with some seeds fedavg meets the target before."""
     lines = ['schedule = "step"', "decay_rounds = [3]", "decay_factor = 3e39", "target_accuracy = 0.6"]
     text = trained_with(*lines, "evaluate_every = 1").replace(ROUNDS, "rounds = 6")
-    options = ["--schemes", "dense,fedavg", "--seeds", "2", "--out", tmp_path / "out"]
+    options = ["--schemes", "dense,fedavg", "--seeds", "2", "--no-guard", "--out", tmp_path / "out"]
     done = run("compare", write(tmp_path, text), *options)
     assert done.exit_code == 1
     warned = [line for line in done.stderr.splitlines() if line.startswith("warning")]
@@ -809,6 +828,16 @@ def test_a_seed_that_diverges_is_told_and_the_others_are_kept(tmp_path):
     document = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))
     assert document["diverged"]["dense"] == 2
     assert [one["scheme"] for one in document["schemes"]] == ["fedavg"]
+
+
+def test_schemes_are_compared_to_a_loss_over_seeds(tmp_path):
+    text = trained_with("target_loss = 2.25", "evaluate_every = 1").replace(ROUNDS, "rounds = 200")
+    done = run("compare", write(tmp_path, text), "--schemes", "dense,fedavg", "--seeds", "2", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert "reached loss 2.25 with every one of 2 seeds" in done.stdout.replace("\u00a0", " ")
+    document = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))
+    assert {one["target_loss"] for one in document["runs"]} == {2.25}
+    assert all(one["reached"] == 2 and one["test_loss"]["most"] <= 2.25 for one in document["schemes"])
 
 
 def test_progress_says_which_scheme_and_which_seed_of_how_many(tmp_path, monkeypatch):

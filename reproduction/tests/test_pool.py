@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fewjoules.errors import InvalidInputError
+from fewjoules.runs.processes import processes_of
 from fewjoules_reproduction import embedded
-from fewjoules_reproduction.pool import Job, Means, carry_out, processes_of
+from fewjoules_reproduction.pool import Job, Means, carry_out
 from fewjoules_reproduction.records import CURVE_COLUMNS, Records
 from fewjoules_reproduction.studies import STUDIES, Setting, baseline_settings
 from test_lab import _one_thread, shrink  # noqa: F401 - a fixture of all tests here

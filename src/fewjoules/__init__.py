@@ -15,6 +15,7 @@ from fewjoules.errors import (
     FewJoulesWarning,
     InfeasiblePlanError,
     InvalidInputError,
+    TargetOutOfReachError,
 )
 from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.message_size import MessageSize
@@ -28,6 +29,7 @@ from fewjoules.planner.schemes import solve
 
 if TYPE_CHECKING:
     from fewjoules.runs.train import Run, train
+    from fewjoules.runs.tune import tune
     from fewjoules.scenario import Scenario
 
 __version__ = "0.1.0"
@@ -53,10 +55,12 @@ __all__ = [
     "Run",
     "Scenario",
     "SparseUpdate",
+    "TargetOutOfReachError",
     "codec",
     "schemes",
     "solve",
     "train",
+    "tune",
 ]
 
 
@@ -70,4 +74,8 @@ def __getattr__(name: str) -> Any:
         from fewjoules.runs import train
 
         return getattr(train, name)
+    if name == "tune":
+        from fewjoules.runs import tune
+
+        return tune.tune
     raise AttributeError(f"module 'fewjoules' has no attribute {name!r}")

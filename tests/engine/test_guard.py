@@ -15,9 +15,11 @@ from torch import nn
 import fewjoules as fj
 from fewjoules.engine.algorithm.downlink import Downlink, taken_up
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.round import plan_round
 from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.guard import BLOW_UP, MOST_RETURNS, SAMPLES, Level
 from fewjoules.engine.loop import TrainingLoop
+from fewjoules.engine.simulator.federation import BatchSource
 from fewjoules.engine.simulator.memory import needs_of
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import DivergedError, FewJoulesWarning
@@ -95,6 +97,14 @@ def test_a_run_that_blows_up_without_the_guard_ends_well_with_it(device, changes
     guarded = trained(make_loop(device, **STEEP | changes))
     assert guarded.last_test[0] < 0.5
     assert len(guarded.simulator.state.returns) == 1
+
+
+def test_a_run_that_never_reaches_its_target_without_the_guard_does_so_with_it():
+    steep = {"learning_rate": 1.7, "target_loss": 0.1, "rounds": 20}
+    for guard, reason in ((False, "rounds"), (None, "target loss")):
+        loop = trained(make_loop(guard=guard, **steep))
+        assert (loop.reason or "rounds") == reason
+    assert len(loop.simulator.state.returns) == 1
 
 
 def test_every_rate_after_a_return_is_halved():
@@ -241,6 +251,16 @@ def test_a_run_that_is_resumed_returns_as_it_would_have(number, device, tmp_path
     again.run() if number >= back else trained(again)
     again.simulator.close()
     assert_same_end(again, whole)
+
+
+def test_batches_drawn_ahead_are_trained_with_the_rate_of_their_round():
+    options, sizes = TrainingOptions.of(local_steps=2, sparsity=np.ones(3), rounds=9, learning_rate=0.1), np.full(3, 40)
+    plan = plan_round(options, np.ones(3, np.int64), sizes, np.zeros(3, np.int64), 5)
+    source = BatchSource(federation_of(clients()), seed=0)
+    source.prepare(plan)
+    found = source.batches(replace(plan, rates=0.5 * plan.rates))
+    assert found.rates.tolist() == [0.05, 0.05]
+    assert np.array_equal(found.numbers, source.batches(plan).numbers)
 
 
 def test_the_step_of_an_outer_adam_is_halved_too():

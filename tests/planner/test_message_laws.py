@@ -99,6 +99,42 @@ def test_a_scale_is_a_price_of_bits(law, round_seconds):
     )
 
 
+def fleet_with_points(devices=6, points=3):
+    """More choices of points than are solved one by one."""
+    rng = np.random.default_rng(4)
+    joules = 10.0 ** rng.uniform(-4, -3, (points, devices))
+    found = fj.OperatingPoints.of(joules, 1e-6 / joules)
+    bits = {
+        "joules_per_bit": 10.0 ** rng.uniform(-8, -6, devices),
+        "seconds_per_bit": 10.0 ** rng.uniform(-8, -6, devices),
+    }
+    return fj.Fleet(**bits, **found.at(found.cheapest()), operating_points=found)
+
+
+def fleet_with_battery():
+    fleet = timed_fleet(joules_per_bit=[1e-7, 1e-6], downlink_joules_per_bit=None, downlink_seconds_per_bit=None)
+    free = timed_problem(fleet=fleet, message=MessageSize(scale=4.0, entry_bits=8.0))
+    plan = fj.solve(free)
+    spent = plan.rounds * free.round_joules(plan.local_steps, plan.sparsity)
+    return fleet.changed(battery_joules=[np.inf, 0.98 * spent[1]])
+
+
+@pytest.mark.parametrize(
+    ("fleet", "round_seconds"), [(fleet_with_points(), 0.05), (fleet_with_battery(), None)], ids=["points", "battery"]
+)
+def test_a_scale_is_a_price_of_bits_to_the_last_tangent(fleet, round_seconds):
+    """A scale of 4 changes no digit of the arithmetic, so that the searches take the same way too."""
+    dearer = fleet.changed(joules_per_bit=4.0 * fleet.joules_per_bit, seconds_per_bit=4.0 * fleet.seconds_per_bit)
+    scaled = timed_problem(
+        fleet=fleet, message=MessageSize(scale=4.0, entry_bits=8.0), round_seconds=round_seconds, local_steps=[5, 20]
+    )
+    plan, same = fj.solve(scaled), fj.solve(replace(scaled, fleet=dearer, message=MessageSize(entry_bits=8.0)))
+    assert np.any((plan.sparsity > 2.0) & (plan.sparsity < 400.0))
+    assert plan.lower_bound_joules == same.lower_bound_joules
+    assert plan.energy_joules == same.energy_joules
+    assert plan.effort == same.effort
+
+
 @pytest.mark.parametrize("round_seconds", [None, 0.06])
 @pytest.mark.parametrize("share", [None, 0.98])
 def test_fixed_bits_are_costs_of_a_message(round_seconds, share):

@@ -1,12 +1,14 @@
 """The saving in a sentence and in a table, with nothing hidden."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from fewjoules.reports.comparison import (
     byte_count,
+    column_titles,
     comparison_rows,
     comparison_table,
     headline,
@@ -93,9 +95,44 @@ def test_nobody_reached_the_target(tmp_path):
     assert len(remarks(runs)) == 2
 
 
+TO_LOSS = {"target_accuracy": None, "target_loss": 0.3, "stop_reason": "target loss", "test_loss": 0.29}
+MISSED = {"target_reached": False, "rounds_to_target": None, "joules_to_target": None, "test_loss": 0.4125}
+
+
+def test_runs_to_a_loss_are_compared_in_its_words(tmp_path):
+    cheap, dear = (
+        make_run(tmp_path / scheme, scheme=scheme, joules=joules, **TO_LOSS)
+        for scheme, joules in (("flexible", 0.1), ("dense", 0.2))
+    )
+    greedy = make_run(tmp_path / "greedy", scheme="greedy", **TO_LOSS | MISSED)
+    runs = load(dear, cheap, greedy)
+    assert re.fullmatch(r"flexible reached loss 0.3 with .* J; dense took 2 times as much\.", sentence(runs))
+    assert plain(remarks(runs)[0]).startswith("greedy did not reach loss 0.3: it stopped at loss 0.4125")
+    assert [row.cells[-1] for row in comparison_rows(runs)] == ["1.00", "2.00", "missed: loss 0.4125"]
+
+
+def test_one_run_to_a_loss_or_a_perplexity_tells_its_outcome(tmp_path):
+    met = made(tmp_path / "a", **TO_LOSS)
+    assert sentence(met) == "flexible reached loss 0.3 with 19.2 J in 32 rounds."
+    assert column_titles(met)[-1] == "loss"
+    assert plain(comparison_rows(met)[0].cells[-1]) == "loss 0.29"
+    perplexity = TO_LOSS | MISSED | {"target_loss": None, "target_perplexity": 1.5}
+    assert sentence(made(tmp_path / "b", **perplexity)).startswith(
+        "flexible did not reach perplexity 1.5: perplexity 1.511 after"
+    )
+
+
+def test_the_closest_to_a_loss_has_the_least(tmp_path):
+    runs = load(
+        make_run(tmp_path / "a", **TO_LOSS | MISSED),
+        make_run(tmp_path / "b", scheme="dense", **TO_LOSS | MISSED | {"test_loss": 0.35}),
+    )
+    assert sentence(runs) == "No run reached loss 0.3; the closest was dense with loss 0.35."
+
+
 def test_runs_with_different_targets_are_not_compared(tmp_path):
     runs = load(make_run(tmp_path / "a", target=0.9), make_run(tmp_path / "b", scheme="dense"))
-    assert sentence(runs) == "2 runs without a common target accuracy"
+    assert sentence(runs) == "2 runs without a common target"
     assert "x least" not in printed(runs)
 
 

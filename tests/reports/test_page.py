@@ -3,10 +3,11 @@
 import json
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.ledger.parquet import write_table
+from fewjoules.ledger.parquet import read_table, write_table
 from fewjoules.ledger.schema import METRICS
 from fewjoules.reports.page import _json, page, write_page
 from fewjoules.reports.page_figures import sections
@@ -168,7 +169,7 @@ def test_the_first_name_has_room_and_is_not_dropped(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"target": None}, "this run had no target accuracy"),
+        ({"target": None}, "this run had no target"),
         ({"with_plan": False}, "this run had no plan"),
     ],
 )
@@ -241,7 +242,19 @@ def test_what_is_missing_is_said_instead_of_drawn(tmp_path):
 def test_a_run_without_any_evaluation_or_round_has_a_page(tmp_path):
     folder = make_run(tmp_path / "a", rounds=3, test_accuracy=None, target=None)
     write_table(folder / "metrics.parquet", METRICS, [])
-    assert "No round was evaluated." in Reader(page(load(folder), "")).text
+    assert "No round has a test accuracy" in Reader(page(load(folder), "")).text
+
+
+def test_a_regression_to_a_loss_has_a_page_that_speaks_of_no_accuracy_it_has_not(tmp_path):
+    changes = {"target_accuracy": None, "target_loss": 0.3, "test_loss": 0.29, "test_accuracy": None}
+    folder = make_run(tmp_path / "a", **changes)
+    metrics = read_table(folder / "metrics.parquet", METRICS)
+    metrics["test_loss"], metrics["test_accuracy"] = np.linspace(2.0, 0.29, metrics.size), np.nan
+    write_table(folder / "metrics.parquet", METRICS, [metrics])
+    text = Reader(page(load(folder), "")).text.replace("\u00a0", " ")
+    assert "flexible reached loss 0.3 with" in text
+    assert "No round has a test accuracy" in text
+    assert "evaluat" not in text
 
 
 def test_long_runs_of_many_devices_stay_small(tmp_path):

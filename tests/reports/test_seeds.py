@@ -13,6 +13,7 @@ from fewjoules.reports.seed_comparison import overall_headline, seed_remarks, se
 from fewjoules.reports.seeds import SchemeRuns, Spread, grouped, verdicts
 from fewjoules.runs.results import RunResults
 from tests.reports.made_up import make_run
+from tests.reports.test_comparison import MISSED, TO_LOSS
 from tests.reports.test_page import Reader
 
 CHEAP = (8.0, 9.0, 8.5, 8.8, 8.2)
@@ -105,6 +106,41 @@ def test_a_scheme_of_which_a_seed_diverged_comes_last_and_says_so(tmp_path):
     assert [group.name for group in grouped(runs, diverged)] == ["flexible", "greedy"]
     assert row_of(runs, "greedy", diverged)["x least"] == "1 of 3 diverged"
     assert seed_remarks(grouped(runs, diverged)) == ["greedy diverged with 1 of 3 seeds."]
+
+
+def runs_to_a_loss(folder, *losses, scheme="flexible", **changes):
+    given = TO_LOSS | {"joules_to_target": 8.0} | changes
+    return [
+        run_of(folder, scheme, seed, None, rounds=60, **given | {"test_loss": loss}) for seed, loss in enumerate(losses)
+    ]
+
+
+def test_two_seeds_to_a_loss_are_told_in_its_words(tmp_path):
+    runs = runs_to_a_loss(tmp_path, 0.29, 0.27)
+    assert said(runs) == "flexible reached loss 0.3 with every one of 2 seeds (8 J every time)."
+    assert row_of(runs, "flexible")["loss"] == "loss 0.28"
+    (summary,) = json.loads(comparison_json("mine", runs, {}, seeds=range(2), rates={}))["schemes"]
+    assert summary["test_loss"] == {"mean": pytest.approx(0.28), "least": 0.27, "most": 0.29}
+
+
+def test_schemes_are_compared_to_a_loss_and_a_miss_is_told(tmp_path):
+    runs = runs_to_a_loss(tmp_path, 0.29, 0.27)
+    runs += runs_to_a_loss(tmp_path, 0.29, 0.27, scheme="dense", joules_to_target=16.0)
+    runs += runs_to_a_loss(tmp_path, 0.41, 0.42, scheme="greedy", **MISSED)
+    assert said(runs).startswith(
+        "flexible reached loss 0.3 with every one of 2 seeds (8 J every time); dense took 2 times"
+    )
+    assert [row_of(runs, scheme)["x least"] for scheme in ("dense", "greedy")] == ["2.00", "2 of 2 missed"]
+    assert seed_remarks(grouped(runs)) == ["greedy missed loss 0.3 with 2 of 2 seeds."]
+    assert "flexible reached loss 0.3" in Reader(page(runs, "title")).text.replace("\u00a0", " ")
+
+
+def test_the_returns_of_the_guard_name_the_seed(tmp_path):
+    saved = {"returns": [4, 9], "learning_rate": 0.025}
+    runs = [run_of(tmp_path, "flexible", seed, 8.0, **saved if seed else {}) for seed in range(2)]
+    sentence = "The guard of flexible with seed 1 returned twice, after rounds 4 and 9; the step size is now 0.025."
+    assert seed_remarks(grouped(runs)) == [sentence]
+    assert sentence in Reader(page(runs, "title")).text
 
 
 def test_if_every_scheme_fails_with_a_seed_the_headline_says_so(tmp_path):

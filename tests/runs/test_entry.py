@@ -14,6 +14,7 @@ from fewjoules.runs.device import choose_device
 from fewjoules.runs.entry import METHOD_OPTIONS, planned_entry, preset_entry
 from fewjoules.runs.task import options_for, prepare
 from fewjoules.scenario import Scenario
+from fewjoules.scenario.planning import ScenarioPlans
 from tests.scenario.test_training_scenario import ROUNDS, trained_with
 from tests.test_bad_input import write
 
@@ -55,7 +56,7 @@ def test_without_rounds_a_preset_may_take_the_local_steps_of_the_longest_plan(na
     problem = task.scenario.problem()
     plans = [scheme(problem) for scheme in SCHEMES.values()]
     steps = max(options_for(task, plan).rounds * plan.local_steps for plan in plans)
-    (entry,) = entries_of(problem, [name], {})
+    (entry,) = entries_of(ScenarioPlans(task.scenario), [name], {})
     own = entry.options(task)
     assert own.rounds == math.ceil(steps / own.local_steps)
     assert (own.rounds - 1) * own.local_steps < steps
@@ -64,10 +65,10 @@ def test_without_rounds_a_preset_may_take_the_local_steps_of_the_longest_plan(na
 def test_where_no_plan_is_feasible_a_preset_needs_rounds(tmp_path):
     impossible = ("[limits]", "[limits]\nround_seconds = 1e-9")
     task = task_of(tmp_path, replace=[impossible])
-    (entry,) = entries_of(task.scenario.problem(), ["dgc"], {})
+    (entry,) = entries_of(ScenarioPlans(task.scenario), ["dgc"], {})
     assert entry.options(task).rounds == 2
     without = task_of(tmp_path, replace=[impossible, (ROUNDS, "")])
-    (entry,) = entries_of(without.scenario.problem(), ["dgc"], {})
+    (entry,) = entries_of(ScenarioPlans(without.scenario), ["dgc"], {})
     with pytest.raises(InvalidInputError, match=r"training\.rounds is missing"):
         entry.options(without)
 
@@ -83,7 +84,7 @@ def test_a_scheme_is_trained_as_its_plan_says(tmp_path):
 def test_a_step_size_changes_nothing_else(tmp_path):
     task = task_of(tmp_path, "momentum = 0.5")
     before, after = (
-        entries_of(task.scenario.problem(), ["dense", "dgc"], rates) for rates in ({}, {"dgc": 0.03, "dense": 0.2})
+        entries_of(ScenarioPlans(task.scenario), ["dense", "dgc"], rates) for rates in ({}, {"dgc": 0.03, "dense": 0.2})
     )
     for old, new, rate in zip(before, after, (0.2, 0.03), strict=True):
         assert new.options(task).to_dict() == old.options(task).to_dict() | {"learning_rate": rate}

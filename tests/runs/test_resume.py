@@ -568,7 +568,7 @@ def test_a_checkpoint_of_other_circumstances_is_refused_and_the_difference_named
 
 def test_a_checkpoint_of_another_format_is_refused(stopped):
     edit_header(stopped / CHECKPOINT, lambda header: header.update(version=1))
-    refused(stopped, CHECKPOINT, "version", "must be 4", "got 1")
+    refused(stopped, CHECKPOINT, "version", "must be 5", "got 1")
 
 
 @pytest.mark.parametrize(

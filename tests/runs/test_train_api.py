@@ -75,6 +75,9 @@ NUMBERS = [
     ("levels", "from 1", [0, -1, 2.5, 10**9]),
     ("evaluate_every", "from 1", [0, -1, 1.5, "often"]),
     ("target_accuracy", "at least 0 and at most 1", [-0.1, 1.1, math.nan, "high"]),
+    ("target_loss", "above 0", [0.0, -0.1, math.nan, math.inf, "low"]),
+    ("target_perplexity", "above 1", [1.0, 0.5, math.nan, math.inf, "low"]),
+    ("guard", "true or false", [0, 1, "on"]),
     ("energy_budget_joules", "above 0", [0.0, -1.0, math.nan, math.inf, "little"]),
     ("time_budget_seconds", "above 0", [0.0, -1.0, math.nan, math.inf, "little"]),
 ]
@@ -358,6 +361,9 @@ WRONG_TYPES = {
     "decay rounds that are a number": {"schedule": "step", "decay_rounds": 3},
     "error feedback that is a word": {"error_feedback": "no"},
     "a target without a test set": {"target_accuracy": 0.5, "test": None},
+    "a target loss without a test set": {"target_loss": 0.5, "test": None},
+    "two targets": {"target_accuracy": 0.5, "target_loss": 0.5},
+    "a loss and a perplexity": {"target_loss": 0.5, "target_perplexity": 2.0},
 }
 
 
@@ -455,6 +461,34 @@ def test_a_run_stops_at_the_first_evaluation_that_meets_the_target():
     first = int(np.argmax(free.metrics["test_accuracy"] >= target))
     assert run.stop_reason == "target accuracy"
     assert run.metrics["round"].tolist() == list(range(1, first + 2))
+
+
+@pytest.mark.parametrize("name", ["loss", "perplexity"])
+def test_a_run_stops_at_the_first_evaluation_that_meets_a_target_loss(name):
+    free = train(evaluate_every=1, rounds=40, learning_rate=0.5)
+    losses = free.metrics["test_loss"]
+    limit = float(np.median(losses))
+    target = limit if name == "loss" else math.exp(limit) * (1.0 + 1e-12)
+    run = train(evaluate_every=1, rounds=40, learning_rate=0.5, **{f"target_{name}": target})
+    assert run.stop_reason == "target loss"
+    assert run.metrics["round"].tolist() == list(range(1, int(np.argmax(losses <= limit)) + 2))
+
+
+def test_a_regression_can_be_trained_to_a_loss():
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(50, 3)).astype(np.float32)
+    data = inputs, (inputs @ np.array([[1.0], [-2.0], [0.5]])).astype(np.float32)
+    given = {"local_steps": 5, "sparsity": 1.0, "rounds": 100, "learning_rate": 0.1, "evaluate_every": 1}
+    run = fj.train(nn.Linear(3, 1), clients=[data], test=data, loss=nn.functional.mse_loss, target_loss=0.01, **given)
+    assert run.stop_reason == "target loss"
+    assert run.metrics["test_loss"][-1] <= 0.01 < run.metrics["test_loss"][-2]
+
+
+def test_two_targets_are_refused_by_name():
+    with pytest.raises(
+        InvalidInputError, match=r"target_accuracy and target_loss are several targets.* at most one, got"
+    ):
+        train(target_accuracy=0.5, target_loss=0.3)
 
 
 @pytest.mark.parametrize("evaluate_every", [1, 2, 100])

@@ -91,6 +91,13 @@ def test_what_goes_on_may_have_other_options():
     assert np.all(np.diff(metrics["total_joules"]) > 0.0)
 
 
+def test_what_goes_on_may_do_without_the_guard():
+    first = train_task(task(), options(rounds=3))
+    assert first.loop.guard is not None
+    both = train_task(task(), options(guard=False), opened=continued(first))
+    assert both.loop.guard is None
+
+
 def test_a_residual_is_sent_by_whoever_goes_on():
     """Everything is sent in round 4: what was kept back until then arrives, and nothing is left."""
     first = train_task(task(), options(rounds=3))

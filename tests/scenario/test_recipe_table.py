@@ -112,12 +112,13 @@ def test_a_recipe_may_have_limits_of_its_own():
     assert found.problem().sparsity == (1.0, 100.0)
 
 
-def test_the_sizes_of_messages_are_kept():
+def test_a_recipe_plans_with_its_own_sizes_of_messages():
     found = scenario(FLEET, RECIPE, SIZES)
     under = found.under_recipe()
     assert under.message_size == MessageSize(fixed_bits=100.0, scale=0.9, entry_bits=4.5)
     assert under.downlink_message_size == MessageSize(fixed_bits=200.0, scale=1.0, entry_bits=33.0)
     assert found.message_size is None
+    assert found.recipe_problem().message == under.message_size
     assert scenario(FLEET, RECIPE).under_recipe().message_size is None
 
 

@@ -54,8 +54,8 @@ def test_a_recipe_is_read_back_as_it_was_written(recipe, law, data):
     assert (own.rounds_intervals is None) == (intervals is None)
     if intervals is not None:
         assert own.rounds_intervals.intervals == intervals.intervals
-    assert found.recipe_problem().message == MessageSize(**SIZE)
-    assert found.downlink_message_size is None
+    assert own.message_size == MessageSize(**SIZE)
+    assert own.downlink_message_size is None
     assert own.local_steps == read(before).local_steps
     assert found.rounds == read(before).rounds
     assert text.count("# found by hand\n") == 1

@@ -129,8 +129,8 @@ def _trained(
     names: list[str], folder: Path, means: "Means", processes: int, quick: bool
 ) -> "tuple[list[Claim], list[str]]":
     """Claims about trainings and what was not run; the diary counts new trainings, even after Ctrl-C."""
+    from fewjoules.runs.processes import processes_of
     from fewjoules_reproduction.diary import write_entry
-    from fewjoules_reproduction.pool import processes_of
     from fewjoules_reproduction.trainings import training_figures
 
     began, made = time.monotonic(), 0

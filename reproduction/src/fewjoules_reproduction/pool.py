@@ -1,13 +1,9 @@
 """Carry out trainings, in this process or in several; a training that has a record is not repeated."""
 
-import contextlib
 import functools
 import json
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -117,7 +113,7 @@ class Means:
     records: Records
     device: str = "auto"
     data_dir: str | None = None
-    executor: Executor | None = None  # from ``processes_of``; None trains in this process, one job at a time
+    executor: Executor | None = None  # of ``fewjoules.runs.processes``; None trains in this process, one job at a time
     train: bool = True
     on_job: Callable[[str, int, int], None] = lambda _name, _done, _total: None
     on_round: "Callable[[str, int, Report], None] | None" = None  # name, rounds and report; only without an executor
@@ -158,35 +154,6 @@ def _made(jobs: list[Job], means: Means) -> Iterator[tuple[Job, Record]]:
                 "command continues after the trainings that are done"
             ) from error
         yield pending[future], record
-
-
-@contextlib.contextmanager
-def processes_of(count: int) -> Iterator[Executor]:
-    """Start ``count`` processes for trainings, each with its own data; an error or Ctrl-C ends them at once."""
-    others = multiprocessing.active_children()
-    executor = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
-    try:
-        yield executor
-    except BaseException:
-        executor.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
-            if process not in others:
-                process.terminate()
-        raise
-    finally:
-        executor.shutdown()
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent ends; otherwise it would outlive a killed parent and keep GPU memory."""
-
-    def watch() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 _labs: "dict[tuple[str, str, str | None], Lab]" = {}  # by task, device and data folder; only the last one is kept

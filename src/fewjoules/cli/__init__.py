@@ -14,6 +14,7 @@ from fewjoules.cli.plan import plan
 from fewjoules.cli.plugins import CommandGroup
 from fewjoules.cli.profiles import profiles
 from fewjoules.cli.train import train
+from fewjoules.cli.tune import tune
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(plan)
+app.command()(tune)
 app.command()(train)
 app.command()(compare)
 app.command()(export)

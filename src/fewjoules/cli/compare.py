@@ -71,10 +71,10 @@ def compare(
     no_guard: options.NoGuard = False,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
-    """Train every scheme to the same accuracy and show the joules each took.
+    """Train every scheme to the same target and show the joules each took.
 
     With the same seed all schemes start from the same weights, data and devices. The table ranks them by the joules
-    they took to reach the target accuracy; a scheme that did not reach it in its rounds is marked. With several seeds
+    they took to reach the target; a scheme that did not reach it in its rounds is marked. With several seeds
     it shows means and ranges and says which schemes are tied within the noise. Below it, a second table splits the
     joules of each scheme by where their costs come from. page.html shows accuracy and error against rounds and joules,
     the joules of each device, and how well the plans predicted them.

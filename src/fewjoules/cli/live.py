@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from fewjoules.engine.loop import Report
+    from fewjoules.ledger.target import Target
 
 COMPILING = "first round, in which kernels may compile"
 
@@ -27,7 +28,9 @@ def live_console() -> "Console | None":
 
 
 @contextlib.contextmanager
-def live_run(console: "Console", name: str, rounds: int, target: float | None) -> Iterator[Callable[["Report"], None]]:
+def live_run(
+    console: "Console", name: str, rounds: int, target: "Target | None"
+) -> Iterator[Callable[["Report"], None]]:
     """Show one run: a bar over its rounds, accuracy, loss, joules so far and the time that is left."""
     with _bars(console) as bars:
         run = LiveRun(bars)
@@ -45,6 +48,18 @@ def live_line(console: "Console") -> Iterator[Callable[[str], None]]:
         yield lambda text: line.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
+@contextlib.contextmanager
+def live_text(console: "Console") -> Iterator[Callable[[str], None]]:
+    """Show a few lines of text beside a spinner."""
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    spinner = Spinner("dots")
+    with Live(spinner, console=console, transient=True):
+        yield lambda text: spinner.update(text=Text(text, overflow="ellipsis"))
+
+
 class LiveRun:
     """The line of one run at a time; until the first round is done its bar only pulses."""
 
@@ -52,7 +67,7 @@ class LiveRun:
         """Add a hidden line."""
         self._bars, self._task = bars, bars.add_task("", total=None, said="", left="", visible=False)
 
-    def begin(self, name: str, rounds: int, target: float | None = None) -> None:
+    def begin(self, name: str, rounds: int, target: "Target | None" = None) -> None:
         """Show the line of a new run."""
         self._rounds, self._target, self._left = rounds, target, TimeLeft(rounds)
         self._bars.reset(self._task, total=None, description=f"{name:<11}", said=COMPILING, left="", visible=True)

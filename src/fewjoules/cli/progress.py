@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from fewjoules.engine.loop import Report
+    from fewjoules.ledger.target import Target
 
 _LINE_SECONDS = 10.0
 
@@ -56,7 +57,7 @@ class TimeLeft:
 
 @contextlib.contextmanager
 def progress_of(
-    name: str, rounds: int, target: float | None, *, place: str = ""
+    name: str, rounds: int, target: "Target | None", *, place: str = ""
 ) -> Iterator[Callable[["Report"], None]]:
     """Show progress as a live bar on a terminal, elsewhere as one line every ten seconds.
 
@@ -103,11 +104,15 @@ def phases() -> Iterator[Callable[[str], None]]:
     yield line
 
 
-def describe(report: "Report", rounds: int, target: float | None) -> str:
-    """Return round, accuracy, loss, joules and bits in one line."""
+def describe(report: "Report", rounds: int, target: "Target | None") -> str:
+    """Return round, accuracy, loss, joules and bits in one line; the test loss too if the target is about it."""
     totals = report.totals
     accuracy = "" if report.test_accuracy != report.test_accuracy else f", accuracy {report.test_accuracy:.2%}"
-    aim = f" (target {target:.2%})" if target is not None and accuracy else ""
+    aim = ""
+    if target is not None and target.rises:
+        aim = f" (target {target.value:.2%})" if accuracy else ""
+    elif target is not None and report.test_loss == report.test_loss:
+        aim = f", test {target.said(report.test_loss)} (target {target.value:.4g})"
     joules = "" if totals.joules != totals.joules else f", {totals.joules:.4g} J"
     megabits = 8e-6 * totals.payload_bytes
     return f"round {report.round}/{rounds}{accuracy}{aim}, loss {report.train_loss:.3f}{joules}, {megabits:.4g} Mbit"

@@ -109,7 +109,7 @@ def carry_out(
     options = entry.options(task)
     with contextlib.ExitStack() as stack:
         should_stop = stack.enter_context(stop_on_signal(say_stopping, CTRL_C_OR_KILL))
-        show = stack.enter_context(progress_of(entry.name, options.rounds, options.target_accuracy, place=place))
+        show = stack.enter_context(progress_of(entry.name, options.rounds, options.target, place=place))
         listeners = [show]
         if tensorboard:
             from fewjoules.runs.tensorboard import TensorBoardLog

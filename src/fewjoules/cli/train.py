@@ -54,9 +54,9 @@ def train(
 ) -> None:
     """Train one plan and account for every joule, bit and second.
 
-    The run stops at the target accuracy, the number of rounds, or the energy or time budget of [training], whichever
-    comes first. Its folder then holds the scenario, the plan, the ledger and metrics (Parquet), the model (safetensors)
-    and page.html, which works offline. --resume continues a run that was stopped or killed.
+    The run stops at the target accuracy or loss, the number of rounds, or the energy or time budget of [training],
+    whichever comes first. Its folder then holds the scenario, the plan, the ledger and metrics (Parquet), the model
+    (safetensors) and page.html, which works offline. --resume continues a run that was stopped or killed.
 
     Examples:
 

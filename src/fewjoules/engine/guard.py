@@ -85,8 +85,8 @@ class Guard:
 
     @classmethod
     def at_start(cls, simulator: Coordinator) -> "Guard | None":
-        """Return a guard that can return to the present state; None if the run has none."""
-        if simulator.options.guard is False or not simulator.backend.keeps_clients:
+        """Return a guard that can return to the present state; None where clients cannot."""
+        if not simulator.backend.keeps_clients:
             return None
         first = Snapshot.of(simulator, Level())
         return cls(first, first, kept_round=simulator.state.round)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from fewjoules.engine.accounts import round_seconds
@@ -15,9 +14,10 @@ from fewjoules.engine.guard import BLOW_UP, Guard
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import METRICS, RowArray
+from fewjoules.ledger.target import REASONS as TARGETS
 
-TARGET, ROUNDS, ENERGY, TIME, INTERRUPTED = "target accuracy", "rounds", "energy budget", "time budget", "interrupted"
-REASONS = (TARGET, ROUNDS, ENERGY, TIME)  # why a run is over
+TARGET, ROUNDS, ENERGY, TIME, INTERRUPTED = TARGETS[0], "rounds", "energy budget", "time budget", "interrupted"
+REASONS = (*TARGETS, ROUNDS, ENERGY, TIME)  # why a run is over
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class TrainingLoop:
         """Train until there is a reason to stop, and return it."""
         options = self.simulator.options
         budgets = options.energy_budget_joules is not None or options.time_budget_seconds is not None
-        self.guard = self.guard or Guard.at_start(self.simulator)
+        self.guard = None if options.guard is False else self.guard or Guard.at_start(self.simulator)
         while self.simulator.state.round < options.rounds and self.reason is None:
             if not self._start_round():
                 continue
@@ -231,16 +231,10 @@ class TrainingLoop:
 
     def _reason_to_stop(self, evaluated: bool) -> str | None:
         options, totals = self.simulator.options, self.totals
-        if evaluated and options.target_accuracy is not None and self.last_test[1] >= options.target_accuracy:
-            return TARGET
+        if evaluated and options.target is not None and options.target.is_met(*self.last_test):
+            return options.target.reason
         if options.energy_budget_joules is not None and totals.joules >= options.energy_budget_joules:
             return ENERGY
         if options.time_budget_seconds is not None and totals.seconds >= options.time_budget_seconds:
             return TIME
         return None
-
-
-def first_round_at(metrics: RowArray, target_accuracy: float) -> int | None:
-    """Index of the first row that reached the target, or None."""
-    reached = np.flatnonzero(metrics["test_accuracy"] >= target_accuracy)
-    return int(reached[0]) if reached.size else None

@@ -25,7 +25,7 @@ _LEAST_SPARSITY = 2.0  # below it the codec writes the missing positions or none
 _SMOOTH = ("float32", "bfloat16")  # whose values are so long that it hardly shows
 _RELATIVE_ERROR = 0.01  # of the law beside a mean over many messages
 _LEAST_SCALE = 1e-3
-_LESSER = 0.1
+_LESSER = 0.1  # weight of the free law beside an observation, where plans need another law
 ANY_PLAN = least_entry_bits()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
+from fewjoules.ledger.target import Target, common_target, percent
 from fewjoules.reports.numbers import number
 from fewjoules.runs.results import RunResults, plain_text
 
@@ -39,8 +40,8 @@ def comparison_table(runs: Sequence[RunResults]) -> Table:
 
 def column_titles(runs: Sequence[RunResults]) -> tuple[str, ...]:
     """Return the titles of the columns, which end in their units."""
-    joules = "J" if any(run.summary.target_accuracy is None for run in runs) else "J to target"
-    last = "accuracy" if _best(runs) is None else "x least"
+    joules = "J" if any(run.summary.target is None for run in runs) else "J to target"
+    last = aim(runs).name if _best(runs) is None else "x least"
     return ("scheme", "H", "rounds", joules, "radio J", "compute J", "seconds", "payload", last)
 
 
@@ -76,21 +77,31 @@ def by_label(runs: Sequence[RunResults]) -> dict[str, list[RunResults]]:
     return found
 
 
+def run_names(runs: Sequence[RunResults]) -> list[str]:
+    """Return a name for each run that no other has: its label, with the seed where several seeds share it."""
+    names = labels(runs)
+    totals = Counter(names)
+    return [
+        f"{name} with seed {run.summary.seed}" if totals[name] > 1 else name
+        for run, name in zip(runs, names, strict=True)
+    ]
+
+
 def headline(runs: Sequence[RunResults]) -> str:
     """Summarise the runs in one sentence."""
     names = labels(runs)
     if len(runs) == 1:
         return _alone(names[0], runs[0])
-    target = common_target(runs)
+    target = shared_target(runs)
     if target is None:
-        return f"{len(runs)} runs without a common target accuracy"
+        return f"{len(runs)} runs without a common target"
     reached = sorted((run for run in runs if run.summary.reached), key=_rank)
     name = {id(run): label for run, label in zip(runs, names, strict=True)}
     if not reached:
-        closest = max(runs, key=lambda run: run.summary.test_accuracy or 0.0)
-        return f"No run reached {percent(target)}; the closest was {name[id(closest)]} with {_accuracy(closest)}."
+        closest = min(runs, key=lambda run: target.distance(run.summary.tested))
+        return f"No run reached {target}; the closest was {name[id(closest)]} with {_tested(closest)}."
     first, last = reached[0], reached[-1]
-    sentence = f"{name[id(first)]} reached {percent(target)} {_price(first)}"
+    sentence = f"{name[id(first)]} reached {target} {_price(first)}"
     factor = _factor(last, first)
     if last is first or factor is None:
         return f"{sentence}."
@@ -103,9 +114,9 @@ def remarks(runs: Sequence[RunResults]) -> list[str]:
     found = []
     for run, name in zip(runs, names, strict=True):
         summary = run.summary
-        if summary.target_reached is False and summary.target_accuracy is not None and len(runs) > 1:
+        if summary.target_reached is False and summary.target is not None and len(runs) > 1:
             found.append(
-                f"{name} did not reach {percent(summary.target_accuracy)}: it stopped at {_accuracy(run)} "
+                f"{name} did not reach {summary.target}: it stopped at {_tested(run)} "
                 f"after {summary.rounds:,} rounds (limit: {summary.stop_reason})."
             )
         elif summary.stop_reason == "interrupted":
@@ -119,7 +130,7 @@ def remarks(runs: Sequence[RunResults]) -> list[str]:
 def guard_sentences(runs: Sequence[RunResults]) -> list[str]:
     """Say where the guard returned to an earlier model, and what it left of the step size."""
     found = []
-    for run, name in zip(runs, labels(runs), strict=True):
+    for run, name in zip(runs, run_names(runs), strict=True):
         returns, rate = run.summary.returns, run.summary.learning_rate
         if not returns:
             continue
@@ -138,13 +149,13 @@ def _rounds(numbers: Sequence[int]) -> str:
 def one_seed(runs: Sequence[RunResults]) -> list[str]:
     """Return the sentence that a ranking of runs is the result of one seed; nothing if nothing was ranked."""
     known = [run for run in runs if run.summary.reached and run.summary.joules_to_target is not None]
-    return [ONE_SEED] if len(known) > 1 and common_target(runs) is not None else []
+    return [ONE_SEED] if len(known) > 1 and shared_target(runs) is not None else []
 
 
 def metered_sentences(runs: Sequence[RunResults]) -> list[str]:
     """Say what meters read while runs were trained, which is no part of their ledgers."""
     found = []
-    for run, name in zip(runs, labels(runs), strict=True):
+    for run, name in zip(runs, run_names(runs), strict=True):
         metered = run.summary.metered
         if metered is None:
             continue
@@ -161,15 +172,20 @@ def _meter_joules(joules: float | None) -> str:
     return "unknown joules" if joules is None else f"{number(joules)}{_NBSP}J"
 
 
-def common_target(runs: Sequence[RunResults]) -> float | None:
+def shared_target(runs: Sequence[RunResults]) -> Target | None:
+    """Return the target if all runs share one."""
+    return common_target(run.summary.target for run in runs)
+
+
+def aim(runs: Sequence[RunResults]) -> Target:
+    """Return the target that all runs share; without one they are tested for accuracy."""
+    return shared_target(runs) or Target("accuracy", 1.0)
+
+
+def shared_accuracy(runs: Sequence[RunResults]) -> float | None:
     """Return the target accuracy if all runs share one."""
-    targets = {run.summary.target_accuracy for run in runs}
-    return targets.pop() if len(targets) == 1 else None
-
-
-def percent(share: float) -> str:
-    """Format a share in percent."""
-    return f"{100.0 * share:.4g}{_NBSP}%"
+    target = shared_target(runs)
+    return target.value if target is not None and target.rises else None
 
 
 def ratio(value: float) -> str:
@@ -192,13 +208,13 @@ def _rank(run: RunResults) -> tuple[bool, float, int]:
     summary = run.summary
     joules = summary.joules_to_target if summary.reached else summary.joules
     rounds = summary.rounds_to_target if summary.reached else summary.rounds
-    missed = summary.target_accuracy is not None and not summary.reached
+    missed = summary.target is not None and not summary.reached
     return missed, math.inf if joules is None else joules, rounds or 0
 
 
 def _best(runs: Sequence[RunResults]) -> float | None:
     """Return the least joules to the target, if the runs can be compared."""
-    if len(runs) < 2 or common_target(runs) is None:
+    if len(runs) < 2 or shared_target(runs) is None:
         return None
     joules = [run.summary.joules_to_target for run in runs if run.summary.reached]
     return min((value for value in joules if value), default=None)
@@ -206,16 +222,16 @@ def _best(runs: Sequence[RunResults]) -> float | None:
 
 def _row(run: RunResults, name: str, best: float | None) -> Row:
     summary = run.summary
-    missed = summary.target_accuracy is not None and not summary.reached
+    missed = summary.target is not None and not summary.reached
     joules = summary.joules_to_target if summary.reached else summary.joules
     rounds = summary.rounds_to_target if summary.reached else summary.rounds
     seconds = summary.seconds_to_target if summary.reached else summary.seconds
     more = "> " if missed else ""
-    accuracy = UNKNOWN if summary.test_accuracy is None else percent(summary.test_accuracy)
+    tested = UNKNOWN if summary.tested is None else _tested(run)
     if missed:
-        last = f"missed: {accuracy}"
+        last = f"missed: {tested}"
     elif best is None:
-        last = accuracy
+        last = tested
     else:
         last = UNKNOWN if joules is None else ratio(joules / best)
     cells = (
@@ -236,9 +252,9 @@ def _known(value: float) -> str:
     return UNKNOWN if math.isnan(value) else number(value)
 
 
-def _accuracy(run: RunResults) -> str:
-    accuracy = run.summary.test_accuracy
-    return "an unknown accuracy" if accuracy is None else percent(accuracy)
+def _tested(run: RunResults) -> str:
+    """Say what the last evaluation found, in the words of the target."""
+    return aim([run]).said(run.summary.tested)
 
 
 def _price(run: RunResults) -> str:
@@ -255,12 +271,12 @@ def _factor(run: RunResults, best: RunResults) -> float | None:
 
 def _alone(name: str, run: RunResults) -> str:
     summary = run.summary
-    if summary.reached and summary.target_accuracy is not None:
+    if summary.reached and summary.target is not None:
         rounds = "" if summary.joules_to_target is None else f" in {summary.rounds_to_target:,} rounds"
-        return f"{name} reached {percent(summary.target_accuracy)} {_price(run)}{rounds}."
+        return f"{name} reached {summary.target} {_price(run)}{rounds}."
     spent = "" if summary.joules is None else f" and {number(summary.joules)}{_NBSP}J"
-    if summary.target_accuracy is not None:
-        missed = f"{name} did not reach {percent(summary.target_accuracy)}"
-        return f"{missed}: {_accuracy(run)} after {summary.rounds:,} rounds{spent}."
+    if summary.target is not None:
+        missed = f"{name} did not reach {summary.target}"
+        return f"{missed}: {_tested(run)} after {summary.rounds:,} rounds{spent}."
     accuracy = "no known" if summary.test_accuracy is None else percent(summary.test_accuracy)
     return f"{name}: {accuracy} test accuracy after {summary.rounds:,} rounds{spent}."

@@ -42,7 +42,8 @@ def _summary(group: SchemeRuns, verdict: Verdict) -> dict[str, Any]:
         "compute_joules": group.total("total_compute_joules"),
         "seconds": group.spread("seconds"),
         "payload_bytes": group.total("total_payload_bytes"),
-        "test_accuracy": group.accuracy,
+        "test_accuracy": group.at_end("test_accuracy"),
+        "test_loss": group.at_end("test_loss"),
     }
     return {
         "scheme": group.name,

@@ -230,7 +230,7 @@ def forecasts(runs: Sequence[RunResults]) -> dict[str, list[Forecast]]:
     found: dict[str, list[Forecast]] = {"rounds": [], "joules": []}
     for look, own in _with_looks(runs):
         plan = own[0].plan
-        if plan is None or any(run.summary.target_accuracy is None for run in own):
+        if plan is None or any(run.summary.target is None for run in own):
             continue
         group = SchemeRuns(look.label, tuple(own))
         for kind, predicted in (("rounds", plan.rounds), ("joules", plan.energy_joules)):

@@ -33,7 +33,7 @@ def _curves_in_words(title: str, drawn: Sequence[Curve], x_unit: str) -> str:
     schemes: dict[str, list[Curve]] = {}
     for curve in drawn:
         schemes.setdefault(curve.look.label, []).append(curve)
-    return _sentence(f"Line chart of {title}", [_ends_in_words(*item, x_unit) for item in schemes.items()])
+    return sentence(f"Line chart of {title}", [_ends_in_words(*item, x_unit) for item in schemes.items()])
 
 
 def _ends_in_words(label: str, own: Sequence[Curve], x_unit: str) -> str:
@@ -54,7 +54,7 @@ def seeds_in_words(drawn: Sequence[SeedPoints]) -> str:
         f"{number(points.spread.least)} to {number(points.spread.most)} J"
         for points in drawn
     ]
-    return _sentence("Chart of the joules of each seed", parts)
+    return sentence("Chart of the joules of each seed", parts)
 
 
 def bars_in_words(bars: DeviceBars) -> str:
@@ -63,18 +63,18 @@ def bars_in_words(bars: DeviceBars) -> str:
     least, most = int(total.argmin()), int(total.argmax())
     shares = ", ".join(f"{kind} {values.sum() / max(total.sum(), 1e-300):.0%}" for kind, values in bars.joules.items())
     ends = f"{number(total[least])} J{_named(bars, least)} to {number(total[most])} J{_named(bars, most)}"
-    return _sentence(f"Bar chart of the joules of each device, {bars.look.label}", [f"{ends}; {shares}"])
+    return sentence(f"Bar chart of the joules of each device, {bars.look.label}", [f"{ends}; {shares}"])
 
 
 def sparsity_in_words(drawn: Sequence[Curve]) -> str:
     """Tell the range of sparsities of each run."""
-    return _sentence("Chart of the sparsity of each device", [f"{c.look.label} {span(c.y)}" for c in drawn])
+    return sentence("Chart of the sparsity of each device", [f"{c.look.label} {span(c.y)}" for c in drawn])
 
 
 def forecasts_in_words(kind: str, rows: Sequence[Forecast]) -> str:
     """Tell prediction and measurement of each run."""
     parts = [f"{row.look.label} predicted {number(row.predicted)}, measured {_measured(row)}" for row in rows]
-    return _sentence(f"Chart of predicted and measured {kind} to the target", parts)
+    return sentence(f"Chart of predicted and measured {kind} to the target", parts)
 
 
 def joules_table(drawn: Sequence[DeviceBars]) -> Numbers | None:
@@ -117,6 +117,7 @@ def _named(bars: DeviceBars, place: int) -> str:
     return "" if bars.names is None else f" ({bars.names[place]})"
 
 
-def _sentence(start: str, parts: Sequence[str]) -> str:
+def sentence(start: str, parts: Sequence[str]) -> str:
+    """Return a description of a figure by its parts, of which the first few are told."""
     rest = f"; and {len(parts) - MAX_NAMED:,} more" if len(parts) > MAX_NAMED else ""
     return f"{start}: {'; '.join(parts[:MAX_NAMED])}{rest}."

@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -34,11 +34,22 @@ def write_page(runs: Sequence[RunResults], target: Path, title: str, diverged: M
 
 def page(runs: Sequence[RunResults], title: str, diverged: Mapping[str, int] | None = None) -> str:
     """Return the page as HTML."""
-    from plotly.offline import get_plotlyjs
-
     groups = grouped(runs, diverged)
     over_seeds = several_seeds(groups)
-    figures = sections(runs)
+    above = [
+        remark_list(seed_remarks(groups) if over_seeds else remarks(runs)),
+        _seed_table(groups) if over_seeds else _table(runs),
+    ]
+    below = [_facts(runs), *scenario_texts(run.scenario_text for run in runs)]
+    return document(title, seed_headline(groups) if over_seeds else headline(runs), above, sections(runs), below)
+
+
+def document(
+    title: str, heading: str, above: Sequence[str], figures: Sequence[Section], below: Sequence[str] = ()
+) -> str:
+    """Return a page: a title, a heading, HTML above the sections and below them, and all that figures need."""
+    from plotly.offline import get_plotlyjs
+
     scripts = [
         f'<script type="application/json" id="figure-{place}-{number}">{_json(panel)}</script>'
         for place, section in enumerate(figures)
@@ -46,12 +57,10 @@ def page(runs: Sequence[RunResults], title: str, diverged: Mapping[str, int] | N
     ]
     body = [
         f'<p class="title">{html.escape(plain_text(title))}</p>',
-        f"<h1>{html.escape(seed_headline(groups) if over_seeds else headline(runs))}</h1>",
-        _remarks(seed_remarks(groups) if over_seeds else remarks(runs)),
-        _seed_table(groups) if over_seeds else _table(runs),
+        f"<h1>{html.escape(heading)}</h1>",
+        *above,
         *(_section(place, section) for place, section in enumerate(figures)),
-        _facts(runs),
-        *_scenarios(runs),
+        *below,
         "<footer>Made with FewJoules: federated learning for the fewest joules.</footer>",
         *scripts,
         f"<script>{get_plotlyjs()}</script>",
@@ -71,16 +80,16 @@ def page(runs: Sequence[RunResults], title: str, diverged: Mapping[str, int] | N
 def _table(runs: Sequence[RunResults]) -> str:
     look_of = {id(run): look for run, look in zip(runs, looks(runs), strict=True)}
     rows = [(row.cells, look_of[id(row.run)], row.missed) for row in comparison_rows(runs)]
-    return _ranking(column_titles(runs), rows)
+    return ranking_table(column_titles(runs), rows)
 
 
 def _seed_table(groups: Sequence[SchemeRuns]) -> str:
     look_of = {look.label: look for look in looks([run for group in groups for run in group.runs])}
     rows = [(row.cells, look_of[row.cells[0]], row.failed) for row in seed_rows(groups)]
-    return _ranking(seed_titles(groups), rows)
+    return ranking_table(seed_titles(groups), rows)
 
 
-def _ranking(titles: Sequence[str], ranked_rows: Sequence[tuple[Sequence[str], Look, bool]]) -> str:
+def ranking_table(titles: Sequence[str], ranked_rows: Sequence[tuple[Sequence[str], Look, bool]]) -> str:
     """Return a table of cells, look and whether the target was missed, the best first."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     rows = []
@@ -101,7 +110,8 @@ def _swatch(colour: str) -> str:
     return f'<span class="swatch" style="background:{colour}"></span>'
 
 
-def _remarks(sentences: Sequence[str]) -> str:
+def remark_list(sentences: Sequence[str]) -> str:
+    """Return sentences as a list."""
     items = "".join(f"<li>{html.escape(remark)}</li>" for remark in sentences)
     return f'<ul class="remarks">{items}</ul>' if items else ""
 
@@ -168,9 +178,9 @@ def _all_facts(run: RunResults) -> dict[str, str]:
     return facts
 
 
-def _scenarios(runs: Sequence[RunResults]) -> list[str]:
+def scenario_texts(found: Iterable[str | None]) -> list[str]:
     """Return each different scenario file once, folded."""
-    texts = dict.fromkeys(run.scenario_text for run in runs if run.scenario_text)
+    texts = dict.fromkeys(text for text in found if text)
     shown = []
     for text in texts:
         cut = text[:MAX_SCENARIO_CHARACTERS] + ("\n…" if len(text) > MAX_SCENARIO_CHARACTERS else "")

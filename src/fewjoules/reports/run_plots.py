@@ -12,7 +12,7 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
 from fewjoules.provenance import KINDS
 from fewjoules.reports import curves, figure_words
-from fewjoules.reports.comparison import common_target
+from fewjoules.reports.comparison import shared_accuracy
 from fewjoules.reports.plots import FORMATS, STYLE, save_with_words
 from fewjoules.reports.seeds import by_rank
 from fewjoules.runs.results import RunResults
@@ -65,7 +65,7 @@ def draw_accuracy(runs: Sequence[RunResults]) -> "Figure | None":
         return None
     figure, (axes,) = _figure(1, 2.5)
     _draw_lines(axes, drawn)
-    target = common_target(runs)
+    target = shared_accuracy(runs)
     if target is not None:
         axes.axhline(100.0 * target, color="black", linestyle=":", linewidth=0.8)
     axes.set_ylim(*curves.accuracy_range(drawn, target))
@@ -88,7 +88,7 @@ def draw_error(runs: Sequence[RunResults]) -> "Figure | None":
         return None
     figure, (axes,) = _figure(1, 2.5)
     _draw_lines(axes, drawn)
-    target = common_target(runs)
+    target = shared_accuracy(runs)
     errors = [value for curve in drawn for value in (float(curve.y.min()), float(curve.y.max()))]
     if target is not None and target < 1.0:
         axes.axhline(100.0 * (1.0 - target), color="black", linestyle=":", linewidth=0.8)

@@ -8,13 +8,14 @@ from rich.table import Table
 
 from fewjoules.reports.comparison import (
     UNKNOWN,
+    aim,
     byte_count,
-    common_target,
+    guard_sentences,
     headline,
     metered_sentences,
     one_seed,
-    percent,
     ratio,
+    shared_target,
     times_as_much,
 )
 from fewjoules.reports.numbers import brief, number
@@ -46,8 +47,9 @@ def seed_table(groups: Sequence[SchemeRuns]) -> Table:
 def seed_titles(groups: Sequence[SchemeRuns]) -> tuple[str, ...]:
     """Return the titles of the columns, which hold means unless they say otherwise."""
     judged = verdicts(groups)
-    without = any(run.summary.target_accuracy is None for group in groups for run in group.runs)
-    last = "x least" if _compared(judged) else "accuracy"
+    runs = [run for group in groups for run in group.runs]
+    without = any(run.summary.target is None for run in runs)
+    last = "x least" if _compared(judged) else aim(runs).name
     noise = ("noise",) if _told(judged) else ()
     return (
         *("scheme", "H", "rounds", "J" if without else "J to target", "least to most"),
@@ -70,13 +72,13 @@ def overall_headline(runs: Sequence[RunResults], diverged: Mapping[str, int] | N
 
 def seed_headline(groups: Sequence[SchemeRuns]) -> str:
     """Summarise the schemes in one sentence, and say where noise cannot be told from a difference."""
-    target = common_target([run for group in groups for run in group.runs])
+    target = shared_target([run for group in groups for run in group.runs])
     seeds = max(group.seeds for group in groups)
     if target is None:
-        return f"{len(groups)} schemes with {seeds} seeds each, without a common target accuracy."
+        return f"{len(groups)} schemes with {seeds} seeds each, without a common target."
     ranked = [group for group in groups if not group.failed]
     if not ranked:
-        return f"No scheme reached {percent(target)} with every one of {seeds} seeds."
+        return f"No scheme reached {target} with every one of {seeds} seeds."
     judged = dict(zip((group.name for group in groups), verdicts(groups), strict=True))
     best, last = ranked[0], ranked[-1]
     tied = [group for group in ranked if judged[group.name].tied]
@@ -85,7 +87,7 @@ def seed_headline(groups: Sequence[SchemeRuns]) -> str:
     if len(tied) > 1:
         names = _listed([group.name for group in tied])
         return f"{names} are tied within the noise of {seeds} seeds ({_on_average(tied)}){rest}."
-    sentence = f"{best.name} reached {percent(target)} with every one of {seeds} seeds ({_on_average([best])})"
+    sentence = f"{best.name} reached {target} with every one of {seeds} seeds ({_on_average([best])})"
     if len(ranked) == 1:
         return f"{sentence}."
     if tied:
@@ -95,31 +97,32 @@ def seed_headline(groups: Sequence[SchemeRuns]) -> str:
 
 
 def seed_remarks(groups: Sequence[SchemeRuns]) -> list[str]:
-    """Return sentences about seeds that missed the target or diverged, about missing joules, and what meters read."""
+    """Return sentences about seeds that missed or diverged, missing joules, the guard's returns, and meters."""
     found = []
     for group in groups:
-        target = common_target(group.runs)
+        target = shared_target(group.runs)
         if group.missed and target is not None:
-            found.append(f"{group.name} missed {percent(target)} with {group.missed} of {group.seeds} seeds.")
+            found.append(f"{group.name} missed {target} with {group.missed} of {group.seeds} seeds.")
         if group.diverged:
             found.append(f"{group.name} diverged with {group.diverged} of {group.seeds} seeds.")
     unknown = [group.name for group in groups if group.spread("joules") is None]
     if unknown:
         found.append(f"No fleet was given for {', '.join(unknown)}, so joules are unknown.")
-    return [*found, *metered_sentences([run for group in groups for run in group.runs])]
+    runs = [run for group in groups for run in group.runs]
+    return [*found, *guard_sentences(runs), *metered_sentences(runs)]
 
 
 def _row(group: SchemeRuns, verdict: Verdict, judged: Sequence[Verdict]) -> SeedRow:
     joules = group.spread("joules")
     payload = group.total("total_payload_bytes")
-    accuracy = group.accuracy
+    tested = group.at_end("tested")
     more = "> " if group.missed else ""
     if group.failed:
         last = _failures(group)
     elif _compared(judged):
         last = UNKNOWN if verdict.times_least is None else ratio(verdict.times_least)
     else:
-        last = UNKNOWN if accuracy is None else percent(accuracy.mean)
+        last = UNKNOWN if tested is None else aim(group.runs).said(tested.mean)
     noise = ("tied" if verdict.tied else "",) if _told(judged) else ()
     cells = (
         group.name,

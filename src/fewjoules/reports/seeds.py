@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewjoules.reports.comparison import by_label, common_target
+from fewjoules.reports.comparison import by_label, shared_target
 from fewjoules.reports.ties import FEWEST_SEEDS, p_values, tied_with_best
 from fewjoules.runs.results import RunResults
 
@@ -44,7 +44,7 @@ class SchemeRuns:
     @property
     def missed(self) -> int:
         """Number of runs that had a target and did not reach it."""
-        return sum(run.summary.target_accuracy is not None and not run.summary.reached for run in self.runs)
+        return sum(run.summary.target is not None and not run.summary.reached for run in self.runs)
 
     @property
     def failed(self) -> bool:
@@ -61,10 +61,9 @@ class SchemeRuns:
         """Return a running total of the metrics up to the target, or to the end of a run that missed it."""
         return Spread.of(run.at_target(column) for run in self.runs)
 
-    @property
-    def accuracy(self) -> Spread | None:
-        """Test accuracy at the end of the runs."""
-        return Spread.of(run.summary.test_accuracy for run in self.runs)
+    def at_end(self, quantity: str) -> Spread | None:
+        """Return test_accuracy, test_loss, or what the target is about, tested, at the end of the runs."""
+        return Spread.of(getattr(run.summary, quantity) for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def verdicts(groups: Sequence[SchemeRuns]) -> list[Verdict]:
     """Compare each scheme with the best of those that reached the target with every seed."""
     runs = [run for group in groups for run in group.runs]
     ranked = [group for group in groups if not group.failed and group.spread("joules") is not None]
-    if len(groups) < 2 or common_target(runs) is None or not ranked:
+    if len(groups) < 2 or shared_target(runs) is None or not ranked:
         return [Verdict() for _ in groups]
     means = {group.name: spread.mean for group in ranked if (spread := group.spread("joules")) is not None}
     least = min(means.values())

@@ -224,12 +224,16 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict
 def _require_same(path: Path, header: Any, identity: Identity) -> None:
     if not isinstance(header.get("identity"), dict):
         raise InvalidInputError(f"{path}: the checkpoint lacks the identity of its run")
-    stored, here = _flat(header["identity"]), _flat(json.loads(json.dumps(identity)))
-    for key in [*here, *stored]:
-        if stored.get(key) != here.get(key):
+    require_same_identity(f"{path}: the checkpoint belongs to another run", header["identity"], identity)
+
+
+def require_same_identity(complaint: str, stored: Identity, here: Identity) -> None:
+    """Refuse an identity that differs from the stored one, with the first fact that does."""
+    before, now = _flat(stored), _flat(json.loads(json.dumps(here)))
+    for key in [*now, *before]:
+        if before.get(key) != now.get(key):
             raise InvalidInputError(
-                f"{path}: the checkpoint belongs to another run: {key} was {shown(stored.get(key))}, "
-                f"and is {shown(here.get(key))} now"
+                f"{complaint}: {key} was {shown(before.get(key))}, and is {shown(now.get(key))} now"
             )
 
 

@@ -9,6 +9,7 @@ CHECKPOINT, PLAN, SCENARIO, RUN = "checkpoint.safetensors", "plan.json", "scenar
 SETTINGS = "settings.json"  # how the command was called; a folder with it can be resumed
 METER = "meter.json"  # what meters have read so far, while a run with --meter goes on
 MODEL, PAGE, COMPARISON = "model.safetensors", "page.html", "comparison.json"
+PILOTS, TUNING = "pilots.jsonl", "tuning.json"
 LEDGER_TABLE, METRICS_TABLE = "ledger.parquet", "metrics.parquet"
 RESULT_FILES = (SCENARIO, PLAN, LEDGER_TABLE, METRICS_TABLE, MODEL)  # what run.json has the checksums of
 BEGUN = f".begun{PARTIAL_SUFFIX}"  # exists while the first files are being written

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from fewjoules import __version__
-from fewjoules.engine.loop import INTERRUPTED, Report, TrainingLoop, first_round_at
+from fewjoules.engine.loop import INTERRUPTED, Report, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, remove_partials
 from fewjoules.ledger.parquet import read_blocks
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.ledger.sums import SUMMED_COLUMNS, joules_by_kind
+from fewjoules.ledger.target import OPTIONS as TARGETS
 from fewjoules.runs.checkpoint import save_tensors
 from fewjoules.runs.device import device_name
 from fewjoules.runs.entry import Entry
@@ -189,8 +190,8 @@ def _summary(task: ScenarioTask, entry: Entry, training: Training) -> dict[str, 
     loop, simulator = training.loop, training.simulator
     options, totals = simulator.options, loop.totals
     metrics = loop.metrics.rows()
-    target = options.target_accuracy
-    at = None if target is None else first_round_at(metrics, target)
+    target = options.target
+    at = None if target is None else target.first_row(metrics)
     planned = totals.planned_uplink_joules
     return {
         "version": RUN_VERSION,
@@ -199,7 +200,7 @@ def _summary(task: ScenarioTask, entry: Entry, training: Training) -> dict[str, 
         "scenario": task.scenario.name,
         "scheme": entry.name,
         "stop_reason": training.reason,
-        "target_accuracy": target,
+        **{name: getattr(options, name) for name in TARGETS},
         "target_reached": None if target is None else at is not None,
         "rounds": simulator.state.round,
         "returns": list(simulator.state.returns),

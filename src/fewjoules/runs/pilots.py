@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.options import TrainingOptions, overridden
 from fewjoules.engine.loop import Report, TrainingLoop
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.runs.holdout import hold_out
 from fewjoules.runs.message_sizes import observed_messages
-from fewjoules.runs.training import Task, Training, in_memory, train_task
+from fewjoules.runs.training import DIVERGED, Task, Training, in_memory, train_task
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.pilot import BLOWN_UP, PilotResult, PilotSpec
 
@@ -74,7 +74,7 @@ class Pilots:
             self._training_options(spec),
             opened=watch.opened,
             on_round=watch.note,
-            should_stop=watch.is_over,
+            should_stop=watch.has_blown_up,
             graphs=self._graphs,
             keep_diverged=True,
         )
@@ -90,13 +90,15 @@ class Pilots:
             "evaluate_every": max(1, round(every / spec.local_steps)),
             "downlink": "free",
             "channel": "average",
+            "guard": False,
         }
-        given["guard"] = False
-        if spec.to_target and self._aim.metric == "accuracy":
-            given["target_accuracy"] = self._aim.target
+        if spec.level is not None:
+            given["target_loss"] = spec.level
+        elif spec.to_target:
+            given[f"target_{self._aim.metric}"] = self._aim.target
         if spec.downlink_sparsity is not None:
             given["downlink_sparsity"] = spec.downlink_sparsity
-        return TrainingOptions.of(**self._options | dict(spec.options) | given)
+        return TrainingOptions.of(**overridden(self._options, spec.options) | given)
 
     def _evaluator(self, simulator: Simulator) -> Callable[..., tuple[float, float]]:
         assert self._task.test is not None
@@ -104,12 +106,12 @@ class Pilots:
 
 
 class _Watch:
-    """Follows a pilot: keeps its curve, and tells when it is over."""
+    """Follows a pilot: keeps its curve, and stops it where its loss blows up."""
 
     def __init__(self, aim: Aim, spec: PilotSpec, first_loss: float) -> None:
         self._aim, self._spec = aim, spec
         self._steps, self._losses, self._metrics = [0], [first_loss], [math.nan]
-        self._over = self._diverged = self._reached = False
+        self._diverged = self._reached = False
         self._loop: TrainingLoop | None = None
 
     def opened(self, simulator: Simulator) -> TrainingLoop:
@@ -124,27 +126,25 @@ class _Watch:
             return
         metric = self._aim.of(*tested)
         if not math.isfinite(report.test_loss) or report.test_loss > BLOWN_UP * self._losses[0]:
-            self._over = self._diverged = True
+            self._diverged = True
             return
         self._steps.append(report.round * self._spec.local_steps)
         self._losses.append(report.test_loss)
         self._metrics.append(metric)
         self._reached |= self._aim.reached(metric)
-        level = self._spec.level
-        self._over |= (self._spec.to_target and self._reached) or (level is not None and report.test_loss <= level)
 
     @property
     def _every(self) -> int:
         assert self._loop is not None
         return self._loop.simulator.options.evaluation_rounds
 
-    def is_over(self) -> bool:
-        """Whether the pilot has shown what it was asked for."""
-        return self._over
+    def has_blown_up(self) -> bool:
+        """Whether the loss is beyond hope."""
+        return self._diverged
 
     def result(self, training: Training) -> PilotResult:
         """Return the curve, without the untrained model."""
-        diverged = self._diverged or training.reason == "diverged"
+        diverged = self._diverged or training.reason == DIVERGED
         return PilotResult(
             spec=self._spec,
             rounds=max(1, training.rounds),

@@ -15,6 +15,7 @@ from fewjoules.errors import InvalidInputError, require_array, require_integer, 
 from fewjoules.files import read_text, require_intact
 from fewjoules.ledger.parquet import read_blocks, read_table
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
+from fewjoules.ledger.target import Target
 from fewjoules.planner.plan import Plan
 from fewjoules.provenance import KINDS, require_joules
 from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, PLAN, RESULT_FILES, RUN, RUN_VERSION, SCENARIO
@@ -35,7 +36,7 @@ class RunSummary:
     local_steps: int
     sparsity: FloatArray
     device_names: tuple[str, ...]
-    target_accuracy: float | None
+    target: Target | None
     target_reached: bool | None
     rounds: int
     rounds_to_target: int | None
@@ -48,6 +49,7 @@ class RunSummary:
     seconds_to_target: float | None
     realised_over_planned_radio: float | None
     test_accuracy: float | None
+    test_loss: float | None
     seed: int | None  # None in files that do not tell it
     metered: Metered | None
     facts: Mapping[str, str]  # circumstances of the run by name, for display
@@ -57,6 +59,11 @@ class RunSummary:
     def reached(self) -> bool:
         """Whether the run had a target and reached it."""
         return bool(self.target_reached) and self.rounds_to_target is not None
+
+    @property
+    def tested(self) -> float | None:
+        """What the last evaluation found of what the target is about; without a target, the accuracy."""
+        return self.test_accuracy if self.target is None or self.target.rises else self.test_loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +173,7 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         local_steps=whole("local_steps", low=1),
         sparsity=sparsity,
         device_names=_device_names(value("devices"), sparsity.size),
-        target_accuracy=optional("target_accuracy", high=1.0),
+        target=_target(data | {"target_accuracy": optional("target_accuracy", high=1.0)}),
         target_reached=reached,
         rounds=whole("rounds"),
         rounds_to_target=None if value("rounds_to_target") is None else whole("rounds_to_target", low=1),
@@ -179,11 +186,20 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         seconds_to_target=optional("seconds_to_target"),
         realised_over_planned_radio=optional("realised_over_planned_radio"),
         test_accuracy=optional("test_accuracy", high=1.0),
+        test_loss=None if data.get("test_loss") is None else optional("test_loss"),
         seed=_seed(data.get("seed")),
         metered=None if data.get("metered") is None else Metered.from_dict(data["metered"]),
         facts=_facts(data, sparsity.size),
         checksums=_checksums(data.get("checksums", {})),
     )
+
+
+def _target(data: Mapping[str, Any]) -> Target | None:
+    """Return the target of a run; files of old know only that of accuracy."""
+    for name, low in (("target_loss", 0.0), ("target_perplexity", 1.0)):
+        if data.get(name) is not None:
+            require_number(name, data[name], low=low, above=True)
+    return Target.of(data)
 
 
 def _returns(told: Any) -> tuple[int, ...]:

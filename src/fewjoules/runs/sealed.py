@@ -48,5 +48,21 @@ def _require_unsealed(path: Path, data: dict[str, Any]) -> None:
         raise InvalidInputError(f"{path}: the file is damaged: its last key must be {SEAL}, got {shown(last)}")
 
 
+def sealed_line(data: dict[str, Any]) -> bytes:
+    """Return a table as one line of JSON with its checksum."""
+    return (json.dumps(data | {SEAL: _checksum(data)}, allow_nan=False) + "\n").encode()
+
+
+def unsealed_line(line: bytes) -> dict[str, Any] | None:
+    """Return the table of such a line without its checksum; None if the line is damaged."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or data.pop(SEAL, None) != _checksum(data):
+        return None
+    return data
+
+
 def _checksum(data: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(data, sort_keys=True).encode())

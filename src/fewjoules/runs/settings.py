@@ -11,7 +11,8 @@ from fewjoules.runs.files import PLAN, SCENARIO, SETTINGS, SETTINGS_VERSION
 from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.scenario import Scenario
 
-COMMANDS = ("train", "compare")
+COMMANDS = ("train", "compare", "tune")
+_OWN_KEYS = {"compare": {"schemes"}, "tune": {"budget", "trainings", "seed", "out", "date"}}
 _KINDS = {
     "scenario": str,
     "scenario_folder": str,
@@ -23,6 +24,11 @@ _KINDS = {
     "seeds": int,
     "rates": dict,
     "checksums": dict,
+    "budget": str | None,
+    "trainings": int,
+    "seed": int,
+    "out": str,
+    "date": str,
 }
 
 
@@ -55,8 +61,7 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
         raise InvalidInputError(f"{folder}: must be the results folder of a run, but {SETTINGS} is missing")
     settings = read_sealed(file)
     keys = {"version", "command", "scenario", "scenario_folder", "data_dir", "device"}
-    made_by_compare = isinstance(settings, dict) and settings.get("command") == "compare"
-    keys |= {"schemes"} if made_by_compare else set()
+    keys |= _OWN_KEYS.get(str(settings.get("command")), set()) if isinstance(settings, dict) else set()
     if not isinstance(settings, dict) or settings.get("version") != SETTINGS_VERSION or not keys <= set(settings):
         got = settings.get("version") if isinstance(settings, dict) else type(settings).__name__
         raise InvalidInputError(
@@ -64,7 +69,7 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
             f"got {shown(got)}"
         )
     if settings["command"] not in COMMANDS:
-        allowed = " or ".join(COMMANDS)
+        allowed = f"{', '.join(COMMANDS[:-1])} or {COMMANDS[-1]}"
         raise InvalidInputError(f"{file}: command must be {allowed}, got {shown(settings['command'])}")
     if command is not None and settings["command"] != command:
         raise InvalidInputError(

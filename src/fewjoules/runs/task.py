@@ -22,6 +22,7 @@ from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.models.networks import build, parameter_count, source_digest
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
+from fewjoules.ledger.target import OPTIONS as TARGETS
 from fewjoules.physics.fleet import COSTS, Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.device import device_name
@@ -123,8 +124,8 @@ def planned_options(scenario: Scenario, plan: Plan, parameters: int) -> Training
     if training is None:
         raise InvalidInputError(f"{scenario.name}: [training] is missing")
     plan.require_model(parameters)
-    aims = (training.target_accuracy, training.energy_budget_joules, training.time_budget_seconds)
-    spare = 1 if all(aim is None for aim in aims) else SPARE_ROUNDS
+    aims = (*TARGETS, "energy_budget_joules", "time_budget_seconds")
+    spare = 1 if all(getattr(training, aim) is None for aim in aims) else SPARE_ROUNDS
     options = TrainingOptions.of(
         local_steps=plan.local_steps,
         sparsity=plan.sparsity,
@@ -150,6 +151,11 @@ def _stated_options(scenario: Scenario, training: TrainingTable, plan: Plan) -> 
 
 def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
     """Return the facts that a checkpoint must share with the run that resumes it."""
+    return identity_of_task(task) | {"training": options.to_dict()}
+
+
+def identity_of_task(task: ScenarioTask) -> dict[str, Any]:
+    """Return the facts that all trainings of a task share, whatever their options."""
     fleet = task.fleet or task.scenario.fleet
     return {
         "fewjoules version": __version__,
@@ -161,7 +167,6 @@ def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
         "architecture": task.scenario.architecture,
         "architecture source": source_digest(str(task.scenario.architecture), task.scenario.folder),
         **identity_of_fleet(fleet),
-        "training": options.to_dict(),
     }
 
 

@@ -101,14 +101,14 @@ def train(
     training after its round, and what was trained is returned with the stop reason "interrupted". ``meter`` also reads
     every meter of this machine, and refuses where there is none; docs/measuring.md.
     """
-    _require_kinds(model, clients, fleet, plan, recipe)
+    require_kinds(model, clients, fleet, plan, recipe)
     require_trainable(model)
     recipe = recipe if plan is None else plan.recipe
     followed = plan if recipe is None or recipe.plan is None else recipe.plan
     if followed is not None:
         followed.require_model(parameter_count(model))
     where = choose_device(device)
-    samples, parts = _gather(clients, where)
+    samples, parts = gather(clients, where)
     if recipe is not None and recipe.plan is not None:
         local_steps = recipe.plan.local_steps if local_steps is None else local_steps
         sparsity = recipe.plan.sparsity if sparsity is None else sparsity
@@ -121,12 +121,9 @@ def train(
         seed=seed,
         **({} if followed is None else followed.downlink_option()) | _with_recipe(recipe, options),
     )
-    if loss is None and samples.targets.is_floating_point():
-        raise InvalidInputError(
-            "the targets are numbers, not labels, so train needs a loss, such as loss=torch.nn.functional.mse_loss"
-        )
-    if chosen.target_accuracy is not None and test is None:
-        raise InvalidInputError("target_accuracy needs a test set")
+    require_loss("train", loss, samples)
+    if chosen.target is not None and test is None:
+        raise InvalidInputError(f"target_{chosen.target.name} needs a test set")
     task = Task(
         model=model,
         federation=Federation(samples, parts),
@@ -157,7 +154,7 @@ def _say_stopping() -> None:
     )
 
 
-def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any, recipe: Any) -> None:
+def require_kinds(model: Any, clients: Any, fleet: Any, plan: Any = None, recipe: Any = None) -> None:
     """Refuse arguments of the wrong type."""
     if not isinstance(model, nn.Module):
         raise InvalidInputError(f"model must be a torch.nn.Module, got {type(model).__name__}")
@@ -171,6 +168,14 @@ def _require_kinds(model: Any, clients: Any, fleet: Any, plan: Any, recipe: Any)
         raise InvalidInputError(f"recipe must be a fewjoules.Recipe, got {type(recipe).__name__}")
     if plan is not None and recipe is not None:
         raise InvalidInputError("train takes either a plan or a recipe, which may have a plan of its own, got both")
+
+
+def require_loss(caller: str, loss: Loss | None, samples: Samples) -> None:
+    """Refuse targets that are numbers without a loss."""
+    if loss is None and samples.targets.is_floating_point():
+        raise InvalidInputError(
+            f"the targets are numbers, not labels, so {caller} needs a loss, such as loss=torch.nn.functional.mse_loss"
+        )
 
 
 def _with_recipe(recipe: Recipe | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +219,7 @@ def _planned(
     return found | {"sparsity": np.broadcast_to(chosen, (clients,)), "rounds": rounds}
 
 
-def _gather(clients: Sequence[Arrays], device: torch.device) -> tuple[Samples, list[IntArray]]:
+def gather(clients: Sequence[Arrays], device: torch.device) -> tuple[Samples, list[IntArray]]:
     """Join the samples of all clients in one pair of tensors; return it and the sample numbers of each client."""
     if len(clients) == 0:
         raise InvalidInputError("clients must have at least one entry")

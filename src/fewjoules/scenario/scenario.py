@@ -23,6 +23,7 @@ from fewjoules.scenario.costs import cost_columns
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.needed_costs import require_downlinks, require_times
 from fewjoules.scenario.network import flops_per_sample, sizes
+from fewjoules.scenario.planned_fleet import needs_batch, planned_fleet
 from fewjoules.scenario.profiles import with_profiles
 from fewjoules.scenario.schema.devices import DeviceTable
 from fewjoules.scenario.schema.processors import StepCosts
@@ -33,7 +34,6 @@ from fewjoules.scenario.schema.tables import DevicesTable, ScenarioTables
 from fewjoules.scenario.schema.training import TrainingTable
 
 MAX_SCENARIO_BYTES = 64 * 2**20
-STATISTIC_BITS = 32  # bits of a running mean or variance, all of which every message carries
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,18 +138,13 @@ class Scenario:
 
     def _planned_fleet(self) -> Fleet:
         """Return the fleet with the model's statistics in every message and the samples of a batch in every step."""
-        fleet = self.fleet.with_message_bits(STATISTIC_BITS * self.statistics) if self.statistics else self.fleet
-        points = fleet.operating_points
-        by_sample = fleet.joules_per_sample is not None or fleet.seconds_per_sample is not None
-        if not by_sample and (points is None or not np.any(points.joules_per_sample + points.seconds_per_sample)):
-            return fleet
         batch = None if self.training is None else self.training.batch_size
-        if not isinstance(batch, int):
+        if needs_batch(self.fleet) and not isinstance(batch, int):
             raise InvalidInputError(
                 "joules_per_sample and seconds_per_sample need training.batch_size, a number, so that a plan knows how "
                 f"many samples a step takes, got {'no [training]' if self.training is None else batch!r}"
             )
-        return fleet.with_batch(batch)
+        return planned_fleet(self.fleet, self.statistics, batch if isinstance(batch, int) else None)
 
     def _downlink(self) -> Downlink | Literal["free"]:
         """Return the server's choice, where receiving costs something and is charged."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fewjoules.arrays import FloatArray
 from fewjoules.tuning.pilot import PilotResult
 
 
@@ -44,33 +45,45 @@ class Aim:
                 return float(steps)
         return None
 
-    def expected_steps(self, result: PilotResult) -> float:
-        """Return the steps to the target: as measured, or by two rough extrapolations of the curve's second half.
+    def expected_steps(self, result: PilotResult, *, errors: float = 0.0) -> float:
+        """Return the steps to the target: as measured, or by a line through the second half of the curve.
 
-        One takes the metric as a line in ln(steps), which training often exceeds, the other the distance to a perfect
-        metric as a power of the steps; the answer is their geometric mean. A curve that has stopped gives infinity.
+        The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps), steeper by so many standard
+        ``errors``. A curve that has stopped gives infinity.
         """
         reached = self.steps_to_target(result)
         if reached is not None:
             return reached
         half = [
-            (math.log(steps), value)
+            (math.log(steps), self._straight(value))
             for steps, value in zip(result.steps, result.metrics, strict=True)
             if steps >= max(0.4 * result.steps[-1], 1) and math.isfinite(value)
         ]
         if len(half) < 2:
             return math.inf
         logs, values = np.array(half).T
-        perfect = 1.0 if self.metric == "accuracy" else 0.0 if self.metric == "loss" else 1.0
-        return math.sqrt(
-            _line(logs, values, self.target)
-            * _line(logs, np.log(np.abs(perfect - values) + 1e-9), math.log(abs(perfect - self.target) + 1e-9))
-        )
+        slope, height = np.polyfit(logs - logs[-1], values, 1)
+        target = self._straight(self.target)
+        if errors:
+            slope += math.copysign(errors * _slope_error(logs, values), target - values[-1])
+        if slope * (target - values[-1]) <= 0.0:
+            return math.inf
+        return math.exp(min(logs[-1] + max((target - height) / slope, 0.0), 60.0))
+
+    def _straight(self, value: float) -> float:
+        """Return the value on the scale on which curves are nearly straight in ln(steps)."""
+        if self.metric == "accuracy":
+            inside = min(max(value, 1e-6), 1.0 - 1e-6)
+            return math.log(inside / (1.0 - inside))
+        loss = math.log(max(value, 1.0)) if self.metric == "perplexity" else value
+        return math.log(max(loss, 1e-12))
 
 
-def _line(logs: np.ndarray, values: np.ndarray, target: float) -> float:
-    """Return the steps at which a line through the values in ln(steps) meets the target, the last ones at the least."""
-    slope, height = np.polyfit(logs, values, 1)
-    if slope * (target - values[-1]) <= 0.0:
+def _slope_error(logs: FloatArray, values: FloatArray) -> float:
+    """Return the standard error of the slope of a line; infinite for two points."""
+    if len(logs) < 3:
         return math.inf
-    return math.exp(min(max((target - height) / slope, logs[-1]), 60.0))
+    centred = logs - logs.mean()
+    slope, height = np.polyfit(centred, values, 1)
+    rest = values - height - slope * centred
+    return float(np.sqrt(rest @ rest / (len(logs) - 2) / (centred @ centred)))

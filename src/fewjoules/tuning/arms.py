@@ -1,5 +1,6 @@
 """The optimisers that a race starts with, and the step sizes at which it begins.
 
+All but plain SGD warm up over a few local steps, which saves seeds that a large first step would blow up.
 A step size is found for plain SGD first. The others begin at a fixed part of it: momentum of beta makes steps up to
 1 / (1 - beta) times as long. Adam's steps do not depend on the size of gradients, so it begins at a number of its own.
 """
@@ -12,32 +13,42 @@ from fewjoules.tuning.pilot import OptionValue
 DENSE = 4.0  # below this sparsity a message clears most of a client's momentum, so that it is kept instead
 ADAM_RATE = 0.004
 FIRST_RATES = (1.0, 2.0, 4.0, 0.5)  # times the step size of the scenario, in the order of trial
+WARM_UP_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Optimiser:
-    """An optimiser: its options without the step size, and the step size at which its search begins."""
+    """An optimiser: its options without the step size, and the step size at which its search begins.
+
+    A step size that stays stable falls with H by about the power ``rate_power``.
+    """
 
     name: str
     options: Mapping[str, OptionValue] = field(compare=False)
     part_of_plain: float | None = field(compare=False)
+    rate_power: float = field(default=-0.5, compare=False)
 
     def first_rate(self, plain_rate: float) -> float:
         """Return the step size at which the search begins."""
         return ADAM_RATE if self.part_of_plain is None else self.part_of_plain * plain_rate
+
+    def options_for(self, local_steps: int) -> dict[str, OptionValue]:
+        """Return the options with the warm-up for this H."""
+        return dict(self.options) | {"warmup_rounds": 0 if self == PLAIN else WARM_UP_STEPS // local_steps}
 
 
 PLAIN = Optimiser("SGD", {"inner": "sgd", "outer": "none", "residual_decay": 1.0}, 1.0)
 
 
 def optimisers(sparsity: float) -> list[Optimiser]:
-    """Return the optimisers to race against plain SGD at about this sparsity."""
+    """Return the optimisers to race against plain SGD at about this sparsity, the most promising first."""
     state = "kept" if sparsity < DENSE else "cleared"
     inner: dict[str, OptionValue] = {"inner": "momentum", "momentum": 0.9, "momentum_state": state, "outer": "none"}
+    adam: dict[str, OptionValue] = {"inner": "adamw", "outer": "none", "residual_decay": 0.95}
     return [
         Optimiser("server Nesterov 0.9", _nesterov(0.9), 0.25),
         Optimiser(f"client momentum 0.9, {state}", inner | {"residual_decay": 1.0}, 0.5),
-        Optimiser("client Adam", {"inner": "adamw", "outer": "none", "residual_decay": 0.95}, None),
+        Optimiser("client Adam", adam, None, rate_power=0.0),
         Optimiser("server Nesterov 0.6", _nesterov(0.6), 0.5),
     ]
 

@@ -1,9 +1,9 @@
 """What is believed of a rounds law: a prior on its constants, and what pilot runs make of it.
 
 The law is K = tau / H (1 + c H^a s), s = mean(delta^q). Its constants hardly differ from task to task, which is the
-prior: ln c ~ N(ln 0.02, 1.2), a and q ~ N(0.5, 0.15) (docs/tuning.md). Nothing is known of tau before the first pilot.
-The belief is a set of weighted particles of (ln c, a, q). Given these, ln(steps) of a pilot is ln tau plus a known
-number plus noise, so tau follows in closed form (a normal law with an infinitely wide prior).
+prior: ln c ~ N(ln 0.04, 1), a ~ N(0.6, 0.15), q ~ N(0.42, 0.12) (docs/tuning.md). Nothing is known of tau
+before the first pilot. The belief is a set of weighted particles of (ln c, a, q). Given these, ln(steps) of a pilot is
+ln tau plus a known number plus noise, so tau follows in closed form (a normal law with an infinitely wide prior).
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from fewjoules.arrays import FloatArray
 from fewjoules.convergence.intervals import Interval, LawIntervals
 from fewjoules.convergence.rounds import PowerLawRounds
 
-PRIOR_C, PRIOR_EXPONENT = 0.02, 0.5
-LOG_C_DEVIATION, EXPONENT_DEVIATION = 1.2, 0.15
+PRIOR_C, PRIOR_A, PRIOR_Q = 0.04, 0.6, 0.42
+DEVIATIONS = (1.0, 0.15, 0.12)  # of ln c, a and q
 LEAST_Q = 0.05
 PARTICLES = 2048
 
@@ -70,10 +70,9 @@ class Belief:
     def prior(cls, rng: np.random.Generator, particles: int = PARTICLES) -> "Belief":
         """Return the belief before any pilot."""
         normal = rng.standard_normal((particles, 3))
-        log_c = np.log(PRIOR_C) + LOG_C_DEVIATION * normal[:, 0]
-        exponents = PRIOR_EXPONENT + EXPONENT_DEVIATION * normal[:, 1:]
-        exponents[:, 1] = np.maximum(exponents[:, 1], LEAST_Q)
-        return cls(np.column_stack([log_c, exponents]))
+        theta = np.array([np.log(PRIOR_C), PRIOR_A, PRIOR_Q]) + normal * np.array(DEVIATIONS)
+        theta[:, 2] = np.maximum(theta[:, 2], LEAST_Q)
+        return cls(theta)
 
     def after(self, *observations: Observation) -> "Belief":
         """Return the belief with more observations."""

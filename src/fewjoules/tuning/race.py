@@ -1,9 +1,10 @@
 """Successive halving over optimisers and step sizes, all with the same H and sparsities.
 
-Equal steps cost equal joules there, so arms are compared by their loss on the data kept aside after equal steps. Plain
+Equal steps cost equal joules there, so arms are compared by their loss on the data kept aside after equal steps, or by
+the steps to the target. Plain
 SGD goes first and tells the length of a heat: the steps after which a fifth of the way to the target is done. The next
-heat is twice as long, for the better half of the optimisers, each at its best step size and, in the second heat, at
-neighbours of it.
+heat is twice as long, for the best optimisers, each at its best step size and, in the second heat, at neighbours of it.
+Early curves favour optimisers that start fast, so several optimisers go on, each with one arm.
 """
 
 import math
@@ -18,7 +19,7 @@ SHORTEST_HEAT = 24  # local steps
 PART_OF_WAY = 0.2
 MOST_DOUBLINGS = 8
 STEP = 2.0  # between neighbouring step sizes
-CLOSE = 1.1  # a loss within this factor of the best is as good
+AS_GOOD = 1.03  # a loss within this factor of the best is as good
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Race:
     start_metric: float
     heat: int  # local steps, whole rounds
     results: dict[Arm, PilotResult] = field(default_factory=dict)
+    doubled: bool = False  # whether one heat of the usual length was too short to see anything
 
     def run_plain(self, rate: float, most: int) -> None:
         """Find the step size of plain SGD, from ``most`` first ones on, and the length of a heat."""
@@ -50,6 +52,7 @@ class Race:
             if best and self._way(best[0]) >= PART_OF_WAY:
                 return
             self.heat *= 2
+            self.doubled = True
             arms = best or [Arm(PLAIN, min(arm.rate for arm in self.results) / STEP**2)]
 
     def run_others(self, most: int) -> None:
@@ -60,21 +63,18 @@ class Race:
         typical = sorted(sparsity)[len(sparsity) // 2]
         self.hold([Arm(one, one.first_rate(rate)) for one in optimisers(typical)[:most]])
 
-    def halve(self, most: int, neighbours: int) -> None:
-        """Hold a heat of twice the length for the ``most`` best optimisers; the ``neighbours`` best try other rates."""
-        best = self.best_of_each()[:most]
+    def try_rates(self, most: int, neighbours: int) -> None:
+        """Hold a heat of twice the length for the ``most`` best optimisers; ``neighbours`` of them try other rates."""
+        best = self.contenders()[:most]
         self.heat *= 2
-        self.hold([*best, *(Arm(arm.optimiser, STEP * arm.rate) for arm in best[:neighbours])])
-        lower = []
-        for arm in self.best_of_each()[:neighbours]:
-            slower = Arm(arm.optimiser, arm.rate / STEP)
-            if slower not in self.results and Arm(arm.optimiser, STEP * arm.rate) in self.results:
-                lower.append(slower)
-        self.hold(lower)
+        larger = [Arm(arm.optimiser, STEP * arm.rate) for arm in best[:neighbours]]
+        self.hold([*best, *(arm for arm in larger if not self._blew_up(arm))])
+        smaller = [Arm(arm.optimiser, arm.rate / STEP) for arm in self.contenders()[:neighbours]]
+        self.hold([arm for arm in smaller if Arm(arm.optimiser, arm.rate * STEP) in best and arm not in self.results])
 
     def go_on(self, most: int) -> None:
-        """Hold a heat of twice the length for the ``most`` best arms."""
-        best = self.ranked()[:most]
+        """Hold a heat of twice the length for the best arms of the ``most`` best optimisers."""
+        best = self.contenders()[:most]
         self.heat *= 2
         self.hold(best)
 
@@ -90,22 +90,36 @@ class Race:
             for arm, result in self.results.items()
             if result.alive and (result.local_steps_taken >= self.heat or result.reached)
         ]
-        return sorted(there, key=lambda arm: self.results[arm].final_loss())
+        return sorted(there, key=self._standing)
 
     def best_of_each(self) -> list[Arm]:
-        """Return the best arm of each optimiser, the best first."""
+        """Return the best arm of each optimiser, the best first; of rates about as good, the smallest."""
         best: dict[str, Arm] = {}
         for arm in self.ranked():
-            best.setdefault(arm.optimiser.name, arm)
-        return list(best.values())
+            first = best.setdefault(arm.optimiser.name, arm)
+            both = self._standing(arm), self._standing(first)
+            if arm.rate < first.rate and all(one <= AS_GOOD * other for one, other in zip(*both, strict=True)):
+                best[arm.optimiser.name] = arm
+        return sorted(best.values(), key=self._standing)
 
-    def runner_up(self) -> Arm | None:
-        """Return the second arm if its loss is close to the best."""
-        order = self.ranked()
-        if len(order) < 2:
-            return None
-        first, second = (self.results[arm].final_loss() for arm in order[:2])
-        return order[1] if second <= CLOSE * first else None
+    def contenders(self) -> list[Arm]:
+        """Return the best arm of each optimiser, the best first; plain SGD only where nothing is better."""
+        best = self.best_of_each()
+        return best[:1] + [arm for arm in best[1:] if arm.optimiser != PLAIN]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an arm has reached the target."""
+        return any(result.reached for result in self.results.values())
+
+    def _standing(self, arm: Arm) -> tuple[float, float]:
+        """Return the steps to the target, infinite before it, and the loss."""
+        result = self.results[arm]
+        steps = self.aim.steps_to_target(result)
+        return (math.inf if steps is None else steps), result.final_loss()
+
+    def _blew_up(self, arm: Arm) -> bool:
+        return arm in self.results and not self.results[arm].alive
 
     def _way(self, arm: Arm) -> float:
         return self.aim.progress(self.aim.best(self.results[arm]), self.start_metric)

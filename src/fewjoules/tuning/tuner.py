@@ -31,13 +31,17 @@ LEVEL_DEVIATION = 0.2  # the same where steps to an earlier level stand for it
 GUESS_DEVIATION = 0.4  # the same where the curve was extrapolated
 LEVEL_PART = 1.0 / 3.0
 MOVED = 1.5  # a plan whose H or mean sparsity differs by more than this factor has its step size looked for again
-RATE_BY_STEPS = -0.5  # step sizes that stay stable fall with H by about this power
-FIRST_GUESS = 12.0  # heats of a training, as long as nothing better is known
+FIRST_GUESS = 15.0  # shortest heats in a training, as long as nothing better is known
+LONGER_GUESS = 6.0  # first heats in a training where the shortest heat showed nothing
+FINALISTS = 3  # optimisers of which the best arm may be trained to the target
+CLOSE = 1.5  # a later finalist is trained if its curve promises less than so many times the steps of the best
+OVERDRAFT = 0.5  # of a training, by which the budget may be exceeded so that a pilot gets to the target
 PATIENCE = 3.0  # a pilot may take so many times the steps that were expected
+RATE_PENALTY = 0.05  # a step size twice as large must be better by this much
 DECISIONS = 24
 MOST_LAW_PILOTS = 12
 TELLING = 5  # evaluations that a curve needs before it is called hopeless
-HOPELESS = 50.0  # a target that seems so many times further away than the longest pilot is out of reach
+HOPELESS = 200.0  # a target that seems so many times further away than the longest pilot is out of reach
 
 
 class Laboratory(Protocol):
@@ -153,6 +157,7 @@ class Tuner:
         self.notes: list[str] = []
         self._doing = "starting"
         self._expected: float | None = None
+        self.first_heat = SHORTEST_HEAT
 
     def tune(self) -> Tuned:
         """Find the recipe."""
@@ -187,17 +192,17 @@ class Tuner:
                 f"every pilot blew up, with step sizes down to {min(arm.rate for arm in race.results):.3g}; "
                 "check the data and the loss, or give a smaller learning_rate"
             )
-        self.plain_rate = race.ranked()[0].rate
+        self.plain_rate, self.first_heat = race.ranked()[0].rate, race.heat
         self._doing = "racing optimisers"
         race.run_others(self._affordable(race, race.heat, 0.35, 2, 4))
         most = self._affordable(race, 4 * race.heat, 0.6, 1, 3)
-        race.halve(max(most, 2), neighbours=most)
-        for arms in (3, 2):
+        race.try_rates(max(most, 2), neighbours=most)
+        for optimisers in (3, 2):
             self._require_reachable(race)
             rest = self._expected_steps(race) - 2.0 * race.heat
-            if rest < 0.0 or self._steps_left(race) < 2 * race.heat + rest:
+            if race.is_over or rest < 0.0 or self._steps_left(race) < optimisers * race.heat + rest:
                 break
-            race.go_on(arms)
+            race.go_on(optimisers)
 
     def _affordable(self, race: Race, steps: int, part: float, least: int, most: int) -> int:
         """Return how many pilots of so many further steps fit into a part of the budget that is left."""
@@ -211,7 +216,10 @@ class Tuner:
         """Return the steps to the target of the best arm; early curves are trusted within limits only."""
         known = [] if self.prior_steps is None else [self.prior_steps]
         best = [self.aim.expected_steps(race.results[arm]) for arm in race.ranked()[:2]]
-        self._expected = min([*best, *known, FIRST_GUESS * max(race.heat, SHORTEST_HEAT)])
+        usual = FIRST_GUESS * SHORTEST_HEAT
+        least = 0.0 if known else 0.5 * usual  # early curves promise too much
+        first = LONGER_GUESS * self.first_heat if race.doubled else usual
+        self._expected = max(min([*best, *known, max(first, usual)]), least)
         return self._expected
 
     def _joules_per_step(self) -> float:
@@ -224,7 +232,7 @@ class Tuner:
     def _require_reachable(self, race: Race) -> None:
         """Say early that a target seems out of reach: the best curves would need far more steps than were taken."""
         arms = race.ranked()[:3]
-        expected = min(self.aim.expected_steps(race.results[arm]) for arm in arms)
+        expected = min(self.aim.expected_steps(race.results[arm], errors=2.0) for arm in arms)
         told = min(len(race.results[arm].steps) for arm in arms) >= TELLING
         if told and expected > HOPELESS * race.heat:
             raise self._out_of_reach([race.results[arm] for arm in arms], expected)
@@ -236,30 +244,37 @@ class Tuner:
         further = "it has stopped getting better" if expected > 1e12 else f"at this pace it takes {expected:,.0f} steps"
         return TargetOutOfReachError(
             f"the target {self.aim.metric} {self.aim.target:g} seems out of reach: the best of {len(self.pilots)} "
-            f"pilots has {best:.4g} on the data kept aside after {steps} local steps, and {further}; choose another target, "
-            "model or learning_rate"
+            f"pilots has {best:.4g} on the data kept aside after {steps} local steps, and {further}; choose another "
+            "target, model or learning_rate"
         )
 
     def _to_target(self, race: Race) -> tuple[Arm, PilotResult]:
-        """Train the best arm to the target, or the next one if it blows up."""
-        self._doing = "training the best optimiser to the target"
-        expected = self._expected_steps(race)
-        limit = math.ceil(PATIENCE * max(expected, race.heat))
-        left = self.budget.steps_left(self.books, expected, self._joules_per_step()) + race.heat
-        order = race.ranked()[:3]
-        result = None
-        for arm in order:
-            if left < 0.7 * expected and self.budget != Budget():
-                return arm, race.results[arm]  # the budget does not allow a training to the end
-            spec = replace(self._spec(arm, limit), to_target=True)
-            (result,) = self._run([spec])
+        """Train the best arms to the target; return the first that gets there, and its pilot."""
+        self._doing = "training the best optimisers to the target"
+        best: tuple[Arm, PilotResult] | None = None
+        arms = race.contenders()[:FINALISTS]
+        for arm in arms:
+            expected = self.aim.expected_steps(race.results[arm])
+            limit = PATIENCE * max(self._expected_steps(race), race.heat)
+            if best is not None:
+                limit = self.aim.expected_steps(best[1])
+                if expected > CLOSE * limit:
+                    continue
+            rest = min(expected, limit) - race.results[arm].local_steps_taken
+            overdraft = OVERDRAFT * expected if best is None else 0.0
+            if rest > max(self._steps_left(race), 0.0) + overdraft:
+                best = best or (arm, race.results[arm])
+                break
+            (result,) = self._run([replace(self._spec(arm, math.ceil(limit)), to_target=True)])
             race.results[arm] = result
             if self.aim.steps_to_target(result) is not None:
-                return arm, result
-            if result.alive:
-                break
-            self.notes.append(f"{arm.optimiser.name} with step size {arm.rate:g} blew up before it reached the target.")
-        raise self._out_of_reach([race.results[arm] for arm in order], math.inf)
+                if best is None or self.aim.expected_steps(result) < self.aim.expected_steps(best[1]):
+                    best = arm, result
+            elif not result.alive:
+                self.notes.append(f"{arm.optimiser.name} with step size {arm.rate:g} blew up on its way to the target.")
+        if best is None:
+            raise self._out_of_reach([race.results[arm] for arm in arms], math.inf)
+        return best
 
     def _observe_reference(self, pilot: PilotResult) -> None:
         steps = self.aim.steps_to_target(pilot)
@@ -291,7 +306,7 @@ class Tuner:
     def _observe_level(self, plan: Plan, arm: Arm, limit: int) -> PilotResult | None:
         """Train a plan until it has the loss of the reference after a third of its steps, and update the belief."""
         level = self.reference_pilot.loss_after(max(LEVEL_PART * self.reference_steps, self.reference_pilot.steps[0]))
-        rate = arm.rate * (plan.local_steps / self.reference.local_steps) ** RATE_BY_STEPS
+        rate = self._rate_at(plan, arm)
         for _ in range(2):
             spec = replace(self._spec(Arm(arm.optimiser, rate), limit, plan), level=level)
             (result,) = self._run([spec])
@@ -326,7 +341,7 @@ class Tuner:
         if moved <= MOVED:
             return plan, self.winner
         self._doing = "looking for the step size of the plan"
-        scaled = self.winner.rate * (plan.local_steps / self.reference.local_steps) ** RATE_BY_STEPS
+        scaled = self._rate_at(plan, self.winner)
         level = self.reference_pilot.loss_after(max(LEVEL_PART * self.reference_steps, self.reference_pilot.steps[0]))
         expected = self.belief.predicted_steps(self._choice(plan))[0]
         steps = math.ceil(PATIENCE * LEVEL_PART * expected)
@@ -336,7 +351,10 @@ class Tuner:
         specs = [replace(self._spec(arm, steps, plan), level=level) for arm in arms[:affordable]]
         results = self._run(specs)
         taken = [math.inf if not one.alive else one.steps_to_loss(level) or math.inf for one in results]
-        best = int(np.argmin(taken))
+        penalised = [
+            steps * (1.0 + RATE_PENALTY * math.log2(arm.rate / scaled)) for steps, arm in zip(taken, arms, strict=False)
+        ]
+        best = int(np.argmin(penalised))
         base = self.reference_pilot.steps_to_loss(level)
         if not math.isfinite(taken[best]) or base is None:
             self.notes.append("No step size was good at the replanned H and sparsity; the plan of the race is kept.")
@@ -348,6 +366,10 @@ class Tuner:
         if kept.energy_joules <= again.energy_joules:
             return kept, self.winner
         return again, arms[best]
+
+    def _rate_at(self, plan: Plan, arm: Arm) -> float:
+        """Return the step size of an arm of the race for another H."""
+        return arm.rate * (plan.local_steps / self.reference.local_steps) ** arm.optimiser.rate_power
 
     def _kept_plan(self) -> Plan:
         """Return the plan of the belief with the H of the race."""
@@ -371,7 +393,7 @@ class Tuner:
         options, _ = self.planning.messages()[self.message]
         return Tuned(
             optimiser=winner.optimiser.name,
-            optimiser_options=dict(winner.optimiser.options) | {"learning_rate": winner.rate},
+            optimiser_options=winner.optimiser.options_for(plan.local_steps) | {"learning_rate": winner.rate},
             message=self.message,
             message_options=dict(options),
             plan=plan,
@@ -387,13 +409,13 @@ class Tuner:
         )
 
     def _follow(self, arms: Sequence[Arm], steps: int) -> list[PilotResult]:
-        return self._run([self._spec(arm, steps) for arm in arms])
+        return self._run([replace(self._spec(arm, steps), to_target=True) for arm in arms])
 
     def _spec(self, arm: Arm, steps: int, plan: Plan | None = None) -> PilotSpec:
         chosen = self.reference if plan is None else plan
         options, _ = self.planning.messages()[self.message]
         return PilotSpec(
-            options=dict(arm.optimiser.options) | dict(options) | {"learning_rate": arm.rate},
+            options=arm.optimiser.options_for(chosen.local_steps) | dict(options) | {"learning_rate": arm.rate},
             local_steps=chosen.local_steps,
             sparsity=tuple(chosen.sparsity.tolist()),
             downlink_sparsity=chosen.downlink_sparsity,

@@ -13,6 +13,7 @@ from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.declared import Choice, Flag, LostUploads, Number, Rounds, Sparsities, Whole, option
 from fewjoules.engine.algorithm.presets import PRESETS, preset_options
 from fewjoules.errors import InvalidInputError, require_integer
+from fewjoules.ledger.target import OPTIONS, Target
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_SPARSITY
 
 MAX_ROUNDS = 10_000_000
@@ -90,6 +91,8 @@ class TrainingOptions:
     coherence_blocks: int = option(Whole(2, 1_000_000), 10)
     seed: int = option(Whole(0, 2**63 - 1), 0)
     target_accuracy: float | None = option(Number(0.0, 1.0), optional=True)
+    target_loss: float | None = option(Number(0.0, above=True), optional=True)
+    target_perplexity: float | None = option(Number(1.0, above=True), optional=True)
     energy_budget_joules: float | None = option(Number(0.0, above=True), optional=True)
     time_budget_seconds: float | None = option(Number(0.0, above=True), optional=True)
     evaluate_every: int | None = option(Whole(1, MAX_ROUNDS), optional=True)
@@ -134,6 +137,10 @@ class TrainingOptions:
             )
         if self.inner == "adamw" and self.momentum_state == "cleared":
             raise InvalidInputError("momentum_state = 'cleared' goes with inner = 'momentum', got 'adamw'")
+        given = {name: getattr(self, name) for name in OPTIONS if getattr(self, name) is not None}
+        if len(given) > 1:
+            got = ", ".join(f"{name} = {value!r}" for name, value in given.items())
+            raise InvalidInputError(f"{' and '.join(given)} are several targets, and a run has at most one, got {got}")
 
     def _fill_in(self) -> None:
         asked = self.momentum or self.momentum_state in ("kept", "cleared")
@@ -148,6 +155,11 @@ class TrainingOptions:
     def clients(self) -> int:
         """Number of clients."""
         return int(np.size(self.sparsity))
+
+    @property
+    def target(self) -> Target | None:
+        """The target at which the run stops, if it has one."""
+        return Target.of({name: getattr(self, name) for name in OPTIONS})
 
     @property
     def compresses_downlink(self) -> bool:

@@ -107,7 +107,7 @@ def _largest_batch(simulator: Simulator) -> int:
 
 def _rows(options: TrainingOptions) -> Need:
     """Ledger and metrics; nothing where the number of rounds is only a limit."""
-    aims = (options.target_accuracy, options.energy_budget_joules, options.time_budget_seconds)
+    aims = (options.target, options.energy_budget_joules, options.time_budget_seconds)
     rounds = options.rounds if all(aim is None for aim in aims) else 0
     each = LEDGER.dtype.itemsize * participants_per_round(options) + METRICS.dtype.itemsize
     return Need(f"the ledger of {rounds:,} rounds", rounds * each, ("fewer rounds", "a smaller participation"), False)

@@ -14,6 +14,7 @@ from fewjoules.engine.algorithm.round import ClientOrder, kept_entries, plan_rou
 from fewjoules.engine.models.architectures import Images
 from fewjoules.errors import InvalidInputError, require_integer, require_number
 from fewjoules.files import parse_toml
+from fewjoules.ledger.target import OPTIONS as TARGETS
 from fewjoules.metering.costs import Costs
 from fewjoules.metering.protocol import Bench
 from fewjoules.physics.fleet import MAX_DEVICES
@@ -39,7 +40,7 @@ _PLAIN: dict[str, Any] = {  # everybody takes part, nothing is lost, and no flee
     "failures": {},
     "channel": "average",
     "downlink": "free",
-    "target_accuracy": None,
+    **dict.fromkeys(TARGETS),
     "energy_budget_joules": None,
     "time_budget_seconds": None,
     "rounds": 1,

@@ -66,9 +66,14 @@ _LIMITS: dict[tuple[str, ...], type[Table]] = {
     ("limits", "downlink_sparsity", "range"): SparsityTable,
     ("limits", "local_steps", "range"): StepRangeTable,
 }
+_MESSAGE_SIZES: dict[tuple[str, ...], type[Table]] = {
+    ("message_size",): MessageSizeTable,
+    ("downlink_message_size",): MessageSizeTable,
+}
 TABLES: dict[tuple[str, ...], type[Table]] = {
     (): ScenarioTables,
     ("model",): ModelTable,
+    **{("model", *key): table for key, table in _MESSAGE_SIZES.items()},
     **_ROUNDS,
     **_LIMITS,
     ("device",): DeviceTable,
@@ -82,7 +87,5 @@ TABLES: dict[tuple[str, ...], type[Table]] = {
     ("recipe",): RecipeTable,
     ("recipe", "optimiser"): RecipeOptimiserTable,
     ("recipe", "message"): RecipeMessageTable,
-    ("recipe", "message_size"): MessageSizeTable,
-    ("recipe", "downlink_message_size"): MessageSizeTable,
-    **{("recipe", *key): table for key, table in (_ROUNDS | _LIMITS).items()},
+    **{("recipe", *key): table for key, table in (_ROUNDS | _LIMITS | _MESSAGE_SIZES).items()},
 }

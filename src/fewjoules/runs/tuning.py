@@ -1,0 +1,318 @@
+"""Tune a task: pilots in the simulator, a recipe and its plan, and what they cost and save."""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fewjoules.convergence.rounds import PowerLawRounds
+from fewjoules.engine.algorithm.options import overridden
+from fewjoules.errors import InfeasiblePlanError, InvalidInputError, require_integer
+from fewjoules.physics.message_size import MessageSize
+from fewjoules.planner.plan import Plan
+from fewjoules.planner.problem import ControlProblem
+from fewjoules.planner.recipe import OPTIMISER_OPTIONS, Recipe
+from fewjoules.planner.schemes import FEWEST, flexible
+from fewjoules.runs.laboratory import USUAL_RATE, JournaledPilots, TaskOrder, pilots_of
+from fewjoules.runs.pilot_journal import PilotJournal
+from fewjoules.runs.processes import processes_of
+from fewjoules.runs.task import ScenarioTask, identity_of_task, prepare, require_training
+from fewjoules.scenario import Scenario
+from fewjoules.tuning.aim import Aim
+from fewjoules.tuning.arms import PLAIN
+from fewjoules.tuning.belief import PRIOR_A, PRIOR_C, PRIOR_Q, Choice
+from fewjoules.tuning.books import Budget
+from fewjoules.tuning.naming import optimiser_name
+from fewjoules.tuning.pilot import PilotResult
+from fewjoules.tuning.planning import FleetPlanning
+from fewjoules.tuning.tuner import Laboratory, News, Tuned, Tuner
+
+TARGETS = {"accuracy": True, "loss": False, "perplexity": False}  # metrics, and whether they rise
+SEED_OFFSET = 1000  # so that pilots have other weights, batches and parts of the data than the training
+LARGEST_SEED = 2**63 - 1
+MOST_PROCESSES = 64
+PROCESSES_ON_GPU = 4
+MOST_TRAININGS = 1_000_000
+ANY_LAW = PowerLawRounds(tau=1.0, c=PRIOR_C, a=PRIOR_A, q=PRIOR_Q)  # stands where none is known yet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What is known after a pilot: the best optimiser so far, its step size, and how many steps it may take.
+
+    ``allowed_client_steps`` and ``allowed_joules`` are the budget of all pilots, None where there is none of the kind.
+    ``spread`` is the standard deviation of ln(steps), None before the law has been observed; ``plan`` is that of the
+    current belief, None as long as there is none.
+    """
+
+    news: News
+    allowed_client_steps: float | None
+    allowed_joules: float | None
+    optimiser: str
+    learning_rate: float
+    expected_steps: float
+    spread: float | None = None
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """A finished tuning: its outcome, its aim, and what a recipe in a scenario needs beside.
+
+    ``untuned_joules`` is what a training takes that is not tuned, and ``untuned`` says which; both are None if that is
+    unknown. ``keeps_local_steps``: another H would be planned, but no step size was good there.
+    """
+
+    tuned: Tuned
+    aim: Aim
+    seed: int
+    clients: int
+    message_size: MessageSize
+    sparsity: tuple[float, float]
+    downlink_weight: float | None
+    keeps_local_steps: bool
+    untuned: str | None
+    untuned_joules: float | None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe with its plan."""
+        return self.recipe_beside({})
+
+    def recipe_beside(self, stated: Mapping[str, Any]) -> Recipe:
+        """Return the recipe with other options of its optimiser that the pilots were trained with."""
+        tuned = self.tuned
+        own = {name: value for name, value in stated.items() if name in OPTIMISER_OPTIONS}
+        bare = Recipe(tuned.optimiser, overridden(own, tuned.optimiser_options), tuned.message_options)
+        return replace(bare, plan=replace(tuned.plan, scheme=FEWEST, recipe=bare), report=tuned)
+
+    @property
+    def saving_joules(self) -> float | None:
+        """Joules that one training saves; None if that is unknown."""
+        return None if self.untuned_joules is None else self.untuned_joules - self.tuned.plan.energy_joules
+
+    @property
+    def trainings_to_pay(self) -> int | None:
+        """Number of trainings after which the pilots have paid; None if they never do."""
+        saved = self.saving_joules
+        return None if saved is None or saved <= 0.0 else math.ceil(self.tuned.joules / saved)
+
+    def choice(self) -> Choice:
+        """Return H and the sparsities of the plan."""
+        return choice_of(self.tuned.plan, self.downlink_weight or 0.0)
+
+    def predicted_rounds(self) -> tuple[float, float, float]:
+        """Return the rounds of the plan, and two standard deviations below and above."""
+        rounds, (_, deviation) = self.tuned.plan.rounds, self.tuned.belief.predicted_steps(self.choice())
+        return rounds, rounds * math.exp(-2.0 * deviation), rounds * math.exp(2.0 * deviation)
+
+
+def aim_of(options: Mapping[str, Any]) -> Aim | None:
+    """Return the target among the options of a training: accuracy, else loss, else perplexity."""
+    for metric, rises in TARGETS.items():
+        if options.get(f"target_{metric}") is not None:
+            return Aim(metric, float(options[f"target_{metric}"]), rises)
+    return None
+
+
+def require_aim(scenario: Scenario) -> Aim:
+    """Return the target of [training]; refuse a scenario without one."""
+    found = aim_of(require_training(scenario).model_dump())
+    if found is None:
+        raise InvalidInputError(
+            f"{scenario.name}: training.target_accuracy is missing; tuning needs to know how good the model must be"
+        )
+    return found
+
+
+def usual_seed(scenario: Scenario) -> int:
+    """Return the seed of pilots."""
+    return (int(require_training(scenario).seed) + SEED_OFFSET) % (LARGEST_SEED + 1)
+
+
+def usual_processes(device: torch.device) -> int:
+    """Return how many pilots are trained at once: one on a processor, all of whose cores a training uses."""
+    return 1 if device.type == "cpu" else PROCESSES_ON_GPU
+
+
+def tune_scenario(
+    scenario: Scenario,
+    device: torch.device,
+    data_dir: str | None = None,
+    *,
+    aim: Aim | None = None,
+    budget: Budget | None = None,
+    trainings: int = 10,
+    seed: int | None = None,
+    processes: int | None = None,
+    journal: Path | None = None,
+    tell: Callable[[Progress], None] | None = None,
+    task: ScenarioTask | None = None,
+) -> Tuning:
+    """Find the recipe of a scenario; a ``journal`` keeps every finished pilot and brings back those it has.
+
+    ``aim`` is the target, by default that of [training], and ``task`` the prepared scenario, if there is one already.
+    """
+    wanted = require_aim(scenario) if aim is None else aim
+    seed = usual_seed(scenario) if seed is None else require_integer("seed", seed, low=0, high=LARGEST_SEED)
+    count = usual_processes(device) if processes is None else processes
+    require_integer("processes", count, low=1, high=MOST_PROCESSES)
+    law = scenario.rounds
+    problem = (scenario if law is not None else replace(scenario, rounds=ANY_LAW)).problem()
+    untuned = None if law is None or aim is not None else _plan_or_none(problem)
+    task = prepare(scenario, device, data_dir) if task is None else task
+    pilots = pilots_of(task, wanted, seed)
+    kept = PilotJournal(journal, identity_of_task(task) | _identity(wanted, seed))
+    order = TaskOrder.of(task, data_dir, wanted, seed)
+    with contextlib.nullcontext() if count == 1 else processes_of(count) as executor:
+        return tune_task(
+            JournaledPilots(pilots, kept, None if executor is None else (executor, order)),
+            problem,
+            wanted,
+            task.training.learning_rate or USUAL_RATE,
+            budget=budget,
+            trainings=trainings,
+            seed=seed,
+            untuned=untuned,
+            tell=tell,
+        )
+
+
+def tune_task(
+    laboratory: Laboratory,
+    problem: ControlProblem,
+    aim: Aim,
+    rate: float,
+    *,
+    budget: Budget | None = None,
+    trainings: int = 10,
+    seed: int = 0,
+    untuned: Plan | None = None,
+    tell: Callable[[Progress], None] | None = None,
+) -> Tuning:
+    """Find the recipe of a control problem, whose rounds model may be any; ``untuned`` is a plan to compare with."""
+    require_integer("trainings", trainings, low=1, high=MOST_TRAININGS)
+    planning = FleetPlanning(problem)
+    tuner = Tuner(
+        laboratory,
+        planning,
+        aim,
+        rate,
+        budget=Budget() if budget is None else budget,
+        trainings=trainings,
+        prior_steps=None if untuned is None else untuned.rounds * untuned.local_steps,
+        seed=seed,
+    )
+    if tell is not None:
+        tuner.tell = _Teller(tuner, tell)
+    tuned = tuner.tune()
+    free = planning.plan(tuned.belief.law(), tuned.message)
+    name, joules = _untuned(tuned, planning, aim, untuned)
+    return Tuning(
+        tuned=tuned,
+        aim=aim,
+        seed=seed,
+        clients=laboratory.clients,
+        message_size=planning.sizes[tuned.message],
+        sparsity=planning.problem_of(problem.rounds, tuned.message).sparsity,
+        downlink_weight=None if problem.server is None else problem.server.weight,
+        keeps_local_steps=free.local_steps != tuned.plan.local_steps,
+        untuned=name,
+        untuned_joules=joules,
+    )
+
+
+def _identity(aim: Aim, seed: int) -> dict[str, Any]:
+    return {"target": {aim.metric: aim.target}, "seed of pilots": seed}
+
+
+def _plan_or_none(problem: ControlProblem) -> Plan | None:
+    try:
+        return flexible(problem)
+    except InfeasiblePlanError:
+        return None
+
+
+def _untuned(tuned: Tuned, planning: FleetPlanning, aim: Aim, untuned: Plan | None) -> tuple[str | None, float | None]:
+    """Return a training to compare with, and its joules: the plan of [rounds], else plain SGD as the race saw it."""
+    if untuned is not None:
+        return "the plan of [rounds]", untuned.energy_joules
+    plain = [one for one in tuned.pilots if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
+    joules = [_expected_joules(one, planning, tuned.message, aim) for one in plain]
+    known = [one for one in joules if math.isfinite(one)]
+    return (f"{PLAIN.name} at its best step size in the race", min(known)) if known else (None, None)
+
+
+def _expected_joules(result: PilotResult, planning: FleetPlanning, message: str, aim: Aim) -> float:
+    spec = result.spec
+    joules = planning.round_joules(message, spec.local_steps, spec.sparsity, spec.downlink_sparsity)
+    return aim.expected_steps(result) / spec.local_steps * joules
+
+
+def choice_of(plan: Plan, downlink_weight: float) -> Choice:
+    """Return H and the sparsities of a plan as a belief takes them."""
+    values, counts = np.unique(np.round(plan.sparsity, 6), return_counts=True)
+    server = plan.downlink_sparsity
+    return Choice(
+        local_steps=plan.local_steps,
+        sparsity=tuple(values.tolist()),
+        shares=tuple((counts / counts.sum()).tolist()),
+        downlink_sparsity=1.0 if server is None else server,
+        downlink_weight=0.0 if server is None else downlink_weight,
+    )
+
+
+class _Teller:
+    """Adds to the news of a tuner what it believes."""
+
+    def __init__(self, tuner: Tuner, tell: Callable[[Progress], None]) -> None:
+        self._tuner, self._tell = tuner, tell
+        self._planned: tuple[int, Plan] | None = None  # number of observations, and the plan after them
+
+    def __call__(self, news: News) -> None:
+        tuner = self._tuner
+        best = self._best()
+        steps, spread, plan = tuner.aim.expected_steps(best), None, None
+        if tuner.belief.known:
+            plan = self._plan()
+            steps, spread = tuner.belief.predicted_steps(choice_of(plan, tuner.planning.downlink_weight))
+        told = Progress(
+            news=news,
+            allowed_client_steps=self._allowed_client_steps(news),
+            allowed_joules=tuner.budget.joules,
+            optimiser=optimiser_name(best.spec.options),
+            learning_rate=best.spec.learning_rate,
+            expected_steps=steps,
+            spread=spread,
+            plan=plan,
+        )
+        self._tell(told)
+
+    def _best(self) -> PilotResult:
+        """Return the pilot with the least loss among those that went furthest in the race, or the winner's."""
+        tuner = self._tuner
+        if tuner.belief.known:
+            return tuner.reference_pilot if hasattr(tuner, "reference_pilot") else tuner.pilots[-1]
+        alive = [one for one in tuner.pilots if one.alive] or tuner.pilots
+        furthest = max(one.local_steps_taken for one in alive)
+        return min((one for one in alive if one.local_steps_taken == furthest), key=PilotResult.final_loss)
+
+    def _plan(self) -> Plan:
+        tuner = self._tuner
+        seen = len(tuner.belief.observations)
+        if self._planned is None or self._planned[0] != seen:
+            self._planned = (seen, tuner.planning.plan(tuner.belief.law(), tuner.message))
+        return self._planned[1]
+
+    def _allowed_client_steps(self, news: News) -> float | None:
+        """Return what the budget allows in all; by default a multiple of the steps that a training seems to take."""
+        budget = self._tuner.budget
+        if budget.joules is not None or budget.client_steps is not None:
+            return budget.client_steps
+        steps = news.expected_steps
+        return None if steps is None else budget.trainings * steps * self._tuner.laboratory.clients

@@ -1,0 +1,108 @@
+"""A finished tuning as a scenario with its recipe, and as a record of everything that led to it."""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from fewjoules import __version__
+from fewjoules.convergence.intervals import within_range
+from fewjoules.runs.tuning import Tuning
+from fewjoules.scenario import Scenario
+from fewjoules.scenario.recipe_text import with_recipe
+
+TUNING_VERSION = 1
+
+
+def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
+    """Return the text of the scenario with the recipe, its law, its sizes of messages and its limits."""
+    tuned = tuning.tuned
+    count = len(tuned.pilots)
+    comment = (
+        f"found by fewjoules {__version__} tune on {date} with seed {tuning.seed}: {count} pilots, "
+        f"{tuned.client_steps:,} client-steps, {tuned.joules:.4g} J"
+    )
+    return with_recipe(
+        scenario.text,
+        tuning.recipe,
+        tuned.belief.law(),
+        tuned.belief.intervals(),
+        limits=_limits(scenario, tuning),
+        downlink_weight=tuning.downlink_weight,
+        message_size=asdict(tuning.message_size),
+        comment=comment,
+    )
+
+
+def _limits(scenario: Scenario, tuning: Tuning) -> dict[str, Any] | None:
+    """Return limits of the recipe where they differ from those of the file."""
+    low, high = tuning.sparsity
+    narrower = low > scenario.sparsity[0]
+    if not narrower and not tuning.keeps_local_steps:
+        return None
+    steps = scenario.local_steps
+    chosen: Any = {"min": min(steps), "max": max(steps)} if isinstance(steps, range) else list(steps)
+    if tuning.keeps_local_steps:
+        chosen = [tuning.tuned.plan.local_steps]
+    limits: dict[str, Any] = {"sparsity": {"min": low, "max": high}, "local_steps": chosen}
+    if scenario.round_seconds is not None:
+        limits["round_seconds"] = scenario.round_seconds
+    if scenario.downlink_sparsity is not None:
+        limits["downlink_sparsity"] = dict(zip(("min", "max"), scenario.downlink_sparsity, strict=True))
+    return limits
+
+
+def tuning_record(scenario: Scenario, tuning: Tuning, date: str) -> dict[str, Any]:
+    """Return everything about a tuning as values that JSON can hold; docs/tuning.md lists the keys."""
+    tuned = tuning.tuned
+    rounds, low, high = tuning.predicted_rounds()
+    joules = tuned.plan.energy_joules / tuned.plan.rounds if tuned.plan.rounds else 0.0
+    return {
+        "version": TUNING_VERSION,
+        "fewjoules_version": __version__,
+        "date": date,
+        "scenario": scenario.name,
+        "seed": tuning.seed,
+        "clients": tuning.clients,
+        "target": {"metric": tuning.aim.metric, "value": tuning.aim.target},
+        "recipe": tuning.recipe.to_dict() | {"words": tuning.recipe.describe()},
+        "plan": tuning.recipe.plan.to_dict() if tuning.recipe.plan is not None else None,
+        "predicted": {
+            "rounds": rounds,
+            "rounds_range": [low, high],
+            "joules": rounds * joules,
+            "joules_range": [low * joules, high * joules],
+        },
+        "belief": _belief(tuning),
+        "message_size": asdict(tuning.message_size),
+        "downlink_weight": tuning.downlink_weight,
+        "contenders": [_known(asdict(one)) for one in tuned.contenders],
+        "books": {
+            "pilots": len(tuned.pilots),
+            "client_steps": tuned.client_steps,
+            "joules": tuned.joules,
+            "untuned": tuning.untuned,
+            "untuned_joules": tuning.untuned_joules,
+            "saving_joules": tuning.saving_joules,
+            "trainings_to_pay": tuning.trainings_to_pay,
+            "expected_regret_joules": tuned.expected_regret_joules,
+        },
+        "notes": list(tuned.notes),
+        "pilots": [pilot.to_dict() for pilot in tuned.pilots],
+    }
+
+
+def _belief(tuning: Tuning) -> dict[str, Any]:
+    intervals = tuning.tuned.belief.intervals()
+    return {
+        "law": asdict(tuning.tuned.belief.law()),
+        "intervals": {name: list(within_range(name, ends)) for name, ends in intervals.intervals.items()},
+        "correlations": list(intervals.correlations or ()),
+        "observations": [asdict(one) for one in tuning.tuned.belief.observations],
+    }
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values in which an infinite number is null."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }

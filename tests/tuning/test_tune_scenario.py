@@ -1,0 +1,145 @@
+"""Tuning of a small scenario: the same recipe however pilots are trained, and what is refused."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from fewjoules.errors import InvalidInputError
+from fewjoules.runs.laboratory import options_of_pilots, pilots_of
+from fewjoules.runs.task import prepare
+from fewjoules.runs.tuning import aim_of, require_aim, tune_scenario, usual_processes, usual_seed
+from fewjoules.runs.tuning_text import tuned_text
+from fewjoules.scenario import Scenario
+from fewjoules.scenario.planning import ScenarioPlans
+from fewjoules.tuning.aim import Aim
+from fewjoules.tuning.arms import PLAIN
+from fewjoules.tuning.pilot import PilotSpec
+from tests.scenario.test_training_scenario import SCENARIO, trained_with
+
+CPU = torch.device("cpu")
+TEXT = trained_with("target_accuracy = 0.8")
+LAW = SCENARIO[SCENARIO.index("[rounds]") : SCENARIO.index("[limits]")]
+ACCURACY = Aim("accuracy", 0.8, rises=True)
+
+
+def scenario_of(text):
+    return Scenario.from_text(text, "small", Path())
+
+
+@pytest.fixture(scope="module")
+def found():
+    return tune_scenario(scenario_of(TEXT), CPU)
+
+
+def test_a_recipe_is_found_that_pilots_have_trained_to_the_target(found):
+    assert found.aim == ACCURACY
+    assert any(pilot.reached for pilot in found.tuned.pilots)
+    recipe = found.recipe
+    assert recipe.plan.scheme == "fewest"
+    assert recipe.plan.recipe.options() == recipe.options()
+    assert recipe.report is found.tuned
+    assert recipe.name == found.tuned.optimiser
+    assert recipe.plan.relative_gap <= 1e-9
+
+
+def test_the_prediction_has_a_spread_around_the_rounds_of_the_plan(found):
+    rounds, low, high = found.predicted_rounds()
+    assert low < rounds < high
+    assert rounds == pytest.approx(found.tuned.plan.rounds, rel=0.1)
+
+
+def test_a_training_saves_against_the_plan_of_the_rounds_law_where_there_is_one(found):
+    assert found.untuned == "the plan of [rounds]"
+    assert found.saving_joules == pytest.approx(found.untuned_joules - found.tuned.plan.energy_joules)
+    assert (found.trainings_to_pay - 1) * found.saving_joules < found.tuned.joules
+    assert found.trainings_to_pay * found.saving_joules >= found.tuned.joules
+
+
+def test_without_a_rounds_law_a_training_saves_against_plain_sgd():
+    found = tune_scenario(scenario_of(TEXT.replace(LAW, "")), CPU)
+    assert found.untuned == "SGD at its best step size in the race"
+    assert found.untuned_joules > 0.0
+
+
+def test_pilots_that_never_pay_say_so(found):
+    dear = dataclasses.replace(found, untuned_joules=0.5 * found.tuned.plan.energy_joules)
+    assert dear.trainings_to_pay is None
+    unknown = dataclasses.replace(found, untuned_joules=None)
+    assert unknown.saving_joules is None
+
+
+def test_the_number_of_processes_changes_nothing(found):
+    again = tune_scenario(scenario_of(TEXT), CPU, processes=2)
+    assert again.tuned.pilots == found.tuned.pilots
+    assert again.recipe == found.recipe
+    assert again.tuned.belief.law() == found.tuned.belief.law()
+
+
+def test_a_scenario_without_a_target_is_refused():
+    with pytest.raises(InvalidInputError, match=r"small: training\.target_accuracy is missing"):
+        tune_scenario(scenario_of(SCENARIO), CPU)
+
+
+@pytest.mark.parametrize(
+    ("options", "aim"),
+    [
+        ({"target_accuracy": 0.9, "target_loss": None}, Aim("accuracy", 0.9, rises=True)),
+        ({"target_loss": 0.3}, Aim("loss", 0.3, rises=False)),
+        ({"target_perplexity": 6}, Aim("perplexity", 6.0, rises=False)),
+        ({"seed": 3}, None),
+    ],
+)
+def test_the_aim_is_the_target_of_the_training(options, aim):
+    assert aim_of(options) == aim
+
+
+def test_the_aim_of_a_scenario_is_that_of_its_training_table():
+    assert require_aim(scenario_of(TEXT)) == ACCURACY
+
+
+def test_pilots_have_a_seed_of_their_own():
+    assert usual_seed(scenario_of(trained_with("target_accuracy = 0.8", "seed = 7"))) == 1007
+
+
+def test_one_pilot_at_a_time_on_a_processor():
+    assert usual_processes(CPU) == 1
+    assert usual_processes(torch.device("cuda")) == 4
+
+
+@pytest.mark.parametrize("lines", [["momentum = 0.9"], ['inner = "adamw"', "momentum = 0.8"], ['outer = "nesterov"']])
+def test_the_optimiser_of_the_training_table_does_not_mix_with_that_of_a_pilot(lines):
+    spec = PilotSpec(options=PLAIN.options | {"learning_rate": 0.1}, local_steps=2, sparsity=(4.0,) * 4, steps=4)
+    results = []
+    for text in (TEXT, trained_with("target_accuracy = 0.8", *lines)):
+        pilots = pilots_of(prepare(scenario_of(text), CPU), ACCURACY, seed=5)
+        results.append(pilots.train(spec))
+    assert results[0] == results[1]
+
+
+def test_without_a_step_size_the_search_begins_at_a_usual_one():
+    text = TEXT.replace("learning_rate = 0.1\n", "")
+    assert options_of_pilots(prepare(scenario_of(text), CPU))["learning_rate"] == 0.1
+
+
+def plan_of(found):
+    return ScenarioPlans(scenario_of(tuned_text(scenario_of(TEXT), found, "2026-01-01"))).plan("fewest")
+
+
+def test_the_limits_of_the_file_are_those_of_the_recipe_unless_they_differ(found):
+    text = tuned_text(scenario_of(TEXT), found, "2026-01-01")
+    assert "[recipe.limits]" not in text
+    assert "on 2026-01-01 with seed 1000" in text
+
+
+def test_a_recipe_whose_messages_need_a_larger_sparsity_has_limits_of_its_own(found):
+    plan = plan_of(dataclasses.replace(found, sparsity=(20.0, 50.0)))
+    assert plan.sparsity.min() >= 20.0
+    assert plan_of(found).sparsity.min() < 20.0
+
+
+def test_a_recipe_that_was_good_at_one_h_only_is_planned_with_it(found):
+    few = dataclasses.replace(found.tuned, plan=dataclasses.replace(found.tuned.plan, local_steps=3))
+    assert plan_of(dataclasses.replace(found, tuned=few, keeps_local_steps=True)).local_steps == 3
+    assert plan_of(found).local_steps != 3
