@@ -37,7 +37,7 @@ FINALISTS = 3  # optimisers of which the best arm may be trained to the target
 CLOSE = 1.25  # a later finalist is trained if its curve promises less than so many times the steps of the best
 RESERVE = 0.35  # of a training, that later finalists leave for pilots of the law
 OVERDRAFT = 0.5  # of a training, by which the budget may be exceeded so that a pilot gets to the target
-EXTENSIONS = 4  # of the limit of a pilot whose curve still rises
+EXTENSIONS = 2  # times that a pilot to the target is followed, the second time further
 PATIENCE = 3.0  # a pilot may take so many times the steps that were expected
 RATE_PENALTY = 0.05  # a step size twice as large must be better by this much
 DECISIONS = 24
@@ -265,7 +265,8 @@ class Tuner:
                     continue
             rest = min(expected, limit) - race.results[arm].local_steps_taken
             spare = OVERDRAFT * expected if best is None else -RESERVE * limit
-            if rest > max(self._steps_left(race), 0.0) + spare:
+            affordable = rest <= max(self._steps_left(race), 0.0) + spare
+            if not affordable and not (best is None and self.budget.allows_a_training):
                 best = best or (arm, race.results[arm])
                 break
             result = self._followed_to_target(arm, limit, extended=best is None)
@@ -277,6 +278,8 @@ class Tuner:
                 self.notes.append(f"{arm.optimiser.name} with step size {arm.rate:g} blew up on its way to the target.")
         if best is None:
             raise self._out_of_reach([race.results[arm] for arm in arms], math.inf)
+        if not best[1].reached:
+            self.notes.append("The budget ended before a pilot reached the target, so the rounds are extrapolated.")
         return best
 
     def _followed_to_target(self, arm: Arm, limit: float, *, extended: bool) -> PilotResult:
