@@ -4,7 +4,7 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.tuning.arms import ADAM_RATE, DENSE, PLAIN, optimisers
 from fewjoules.tuning.planning import MESSAGES
 
-ALL = [PLAIN, *optimisers(1.0), *optimisers(100.0)]
+ALL = [PLAIN, *optimisers(1, 1.0), *optimisers(100.0)]
 
 
 @pytest.mark.parametrize("kind", MESSAGES)
@@ -17,7 +17,7 @@ def test_training_accepts_every_optimiser_with_every_kind_of_messages(optimiser,
 
 def test_momentum_is_kept_where_messages_would_clear_most_of_it():
     states = {
-        sparsity: [one.options["momentum_state"] for one in optimisers(sparsity) if "momentum_state" in one.options]
+        sparsity: [one.options["momentum_state"] for one in optimisers(1, sparsity) if "momentum_state" in one.options]
         for sparsity in (1.0, 0.99 * DENSE, DENSE, 100.0)
     }
     assert list(states.values()) == [["kept"], ["kept"], ["cleared"], ["cleared"]]
@@ -25,12 +25,12 @@ def test_momentum_is_kept_where_messages_would_clear_most_of_it():
 
 def test_names_tell_optimisers_apart():
     for sparsity in (1.0, 100.0):
-        names = [one.name for one in (PLAIN, *optimisers(sparsity))]
+        names = [one.name for one in (PLAIN, *optimisers(1, sparsity))]
         assert len(set(names)) == len(names)
 
 
 def test_adam_begins_at_a_step_size_of_its_own_and_others_below_plain_sgd():
-    rates = {one.name: one.first_rate(0.3) for one in optimisers(100.0)}
+    rates = {one.name: one.first_rate(0.3) for one in optimisers(1, 100.0)}
     assert rates.pop("client Adam") == ADAM_RATE
     assert PLAIN.first_rate(0.3) == 0.3
     assert all(0.0 < rate < 0.3 for rate in rates.values())
