@@ -4,7 +4,7 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.tuning.arms import ADAM_RATE, DENSE, PLAIN, optimisers
 from fewjoules.tuning.planning import MESSAGES
 
-ALL = [PLAIN, *optimisers(1, 1.0), *optimisers(100.0)]
+ALL = [PLAIN, *optimisers(1, 1.0), *optimisers(1, 100.0)]
 
 
 @pytest.mark.parametrize("kind", MESSAGES)
