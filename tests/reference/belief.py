@@ -2,8 +2,8 @@
 
 import numpy as np
 
-PRIOR_MEANS = np.array([np.log(0.02), 0.5, 0.5])
-PRIOR_DEVIATIONS = np.array([1.2, 0.15, 0.15])
+PRIOR_MEANS = np.array([np.log(0.03), 0.58, 0.43])
+PRIOR_DEVIATIONS = np.array([1.0, 0.15, 0.12])
 LEAST_Q = 0.05
 
 

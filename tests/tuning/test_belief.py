@@ -46,9 +46,9 @@ def test_particles_agree_with_integration_on_a_grid(count):
 
 def a_law(rng, tau=2000.0):
     """A law drawn from the prior."""
-    q = max(0.5 + 0.15 * rng.standard_normal(), LEAST_Q)
-    c = 0.02 * np.exp(1.2 * rng.standard_normal())
-    return fj.PowerLawRounds(tau=tau, c=float(c), a=float(0.5 + 0.15 * rng.standard_normal()), q=float(q))
+    q = max(0.43 + 0.12 * rng.standard_normal(), LEAST_Q)
+    c = 0.03 * np.exp(rng.standard_normal())
+    return fj.PowerLawRounds(tau=tau, c=float(c), a=float(0.58 + 0.15 * rng.standard_normal()), q=float(q))
 
 
 def pilot_of(law, choice, deviation, rng):

@@ -1,11 +1,13 @@
 """Tuning of a small scenario: the same recipe however pilots are trained, and what is refused."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
+from fewjoules.cli.tuning_progress import progress_lines
 from fewjoules.errors import InvalidInputError
 from fewjoules.runs.laboratory import options_of_pilots, pilots_of
 from fewjoules.runs.task import prepare
@@ -15,6 +17,7 @@ from fewjoules.scenario import Scenario
 from fewjoules.scenario.planning import ScenarioPlans
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN
+from fewjoules.tuning.books import Budget
 from fewjoules.tuning.pilot import PilotSpec
 from tests.scenario.test_training_scenario import SCENARIO, trained_with
 
@@ -148,3 +151,19 @@ def test_a_recipe_that_was_good_at_one_h_only_is_planned_with_it(found):
     few = dataclasses.replace(found.tuned, plan=dataclasses.replace(found.tuned.plan, local_steps=3))
     assert plan_of(dataclasses.replace(found, tuned=few, keeps_local_steps=True)).local_steps == 3
     assert plan_of(found).local_steps != 3
+
+
+def test_progress_tells_the_plan_and_its_spread_once_the_law_has_been_observed():
+    told = []
+    found = tune_scenario(
+        scenario_of(TEXT), CPU, trainings=1_000_000, budget=Budget.parse("1e6 steps"), tell=told.append
+    )
+    assert [one.news.result for one in told] == list(found.tuned.pilots)
+    assert told[0].plan is None
+    assert told[0].spread is None
+    assert told[-1].optimiser == found.tuned.optimiser
+    assert told[-1].plan.local_steps in range(1, 6)
+    assert told[-1].allowed_client_steps == 1e6
+    text = "; ".join(progress_lines(told[-1]))
+    assert f"booked {found.tuned.client_steps:,} of 1,000,000 client-steps" in text
+    assert re.search(r"about \d+ steps to the target \(\d+ to \d+\), plan: H [1-5], \S+ J", text)

@@ -9,7 +9,7 @@ import pytest
 from fewjoules.errors import TargetOutOfReachError
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.books import Budget
-from tests.tuning.worlds import SyntheticLaboratory, World, scores, tuner_of
+from tests.tuning.worlds import SyntheticLaboratory, World, score, scores, tuner_of
 
 WORLDS = range(60)  # 20 of each kind of fleet
 
@@ -154,3 +154,21 @@ def test_a_target_that_the_untrained_model_has_needs_no_search_of_long_curves():
     world = replace(World.random(0), aim=Aim("loss", 10.0, rises=False))
     tuned = tuner_of(world).tune()
     assert math.isfinite(tuned.plan.energy_joules)
+
+
+def with_delay(world, c):
+    """The world with a law of another c for every optimiser."""
+    laws = {name: replace(one, law=replace(one.law, c=c)) for name, one in world.optimisers.items()}
+    return replace(world, optimisers=laws)
+
+
+def test_pilots_that_learn_a_law_far_from_the_prior_make_plans_better():
+    """With many trainings ahead and money for pilots, where sparsities matter most."""
+    worlds = [with_delay(World.random(seed, "dear bits"), 0.12) for seed in range(3)]
+    plain, learned = (
+        [score(world, trainings=trainings, budget=Budget(trainings=20.0)) for world in worlds]
+        for trainings in (1, 1000)
+    )
+    assert min(len(one.tuned.belief.observations) for one in learned) >= 3
+    excess = [np.mean([one.plan_ratio - 1.0 for one in found]) for found in (plain, learned)]
+    assert excess[1] < 0.5 * excess[0], excess

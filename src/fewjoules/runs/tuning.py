@@ -297,7 +297,7 @@ class _Teller:
         """Return the pilot with the least loss among those that went furthest in the race, or the winner's."""
         tuner = self._tuner
         if tuner.belief.known:
-            return tuner.reference_pilot if hasattr(tuner, "reference_pilot") else tuner.pilots[-1]
+            return tuner.reference_pilot
         alive = [one for one in tuner.pilots if one.alive] or tuner.pilots
         furthest = max(one.local_steps_taken for one in alive)
         return min((one for one in alive if one.local_steps_taken == furthest), key=PilotResult.final_loss)

@@ -14,6 +14,7 @@ DENSE = 4.0  # below this sparsity a message clears most of a client's momentum,
 ADAM_RATE = 0.004
 FIRST_RATES = (1.0, 2.0, 4.0, 0.5)  # times the step size of the scenario, in the order of trial
 WARM_UP_STEPS = 10
+MANY_STEPS = 10  # from this H on, optimisers that adapt within a round come first
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +41,16 @@ class Optimiser:
 PLAIN = Optimiser("SGD", {"inner": "sgd", "outer": "none", "residual_decay": 1.0}, 1.0)
 
 
-def optimisers(sparsity: float) -> list[Optimiser]:
-    """Return the optimisers to race against plain SGD at about this sparsity, the most promising first."""
+def optimisers(local_steps: int, sparsity: float) -> list[Optimiser]:
+    """Return the optimisers to race against plain SGD at about this H and sparsity, the most promising first."""
     state = "kept" if sparsity < DENSE else "cleared"
     inner: dict[str, OptionValue] = {"inner": "momentum", "momentum": 0.9, "momentum_state": state, "outer": "none"}
     adam: dict[str, OptionValue] = {"inner": "adamw", "outer": "none", "residual_decay": 0.95}
-    return [
-        Optimiser("server Nesterov 0.9", _nesterov(0.9), 0.25),
-        Optimiser(f"client momentum 0.9, {state}", inner | {"residual_decay": 1.0}, 0.5),
-        Optimiser("client Adam", adam, None, rate_power=0.0),
-        Optimiser("server Nesterov 0.6", _nesterov(0.6), 0.5),
-    ]
+    heavy = Optimiser("server Nesterov 0.9", _nesterov(0.9), 0.25)
+    light = Optimiser("server Nesterov 0.6", _nesterov(0.6), 0.5)
+    client = Optimiser(f"client momentum 0.9, {state}", inner | {"residual_decay": 1.0}, 0.5)
+    scaled = Optimiser("client Adam", adam, None, rate_power=0.0)
+    return [heavy, client, scaled, light] if local_steps < MANY_STEPS else [scaled, light, heavy, client]
 
 
 def _nesterov(momentum: float) -> dict[str, OptionValue]:

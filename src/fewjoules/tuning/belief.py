@@ -1,7 +1,7 @@
 """What is believed of a rounds law: a prior on its constants, and what pilot runs make of it.
 
 The law is K = tau / H (1 + c H^a s), s = mean(delta^q). Its constants hardly differ from task to task, which is the
-prior: ln c ~ N(ln 0.04, 1), a ~ N(0.6, 0.15), q ~ N(0.42, 0.12) (docs/tuning.md). Nothing is known of tau
+prior: ln c ~ N(ln 0.03, 1), a ~ N(0.58, 0.15), q ~ N(0.43, 0.12) (docs/tuning.md). Nothing is known of tau
 before the first pilot. The belief is a set of weighted particles of (ln c, a, q). Given these, ln(steps) of a pilot is
 ln tau plus a known number plus noise, so tau follows in closed form (a normal law with an infinitely wide prior).
 """
@@ -15,7 +15,7 @@ from fewjoules.arrays import FloatArray
 from fewjoules.convergence.intervals import Interval, LawIntervals
 from fewjoules.convergence.rounds import PowerLawRounds
 
-PRIOR_C, PRIOR_A, PRIOR_Q = 0.04, 0.6, 0.42
+PRIOR_C, PRIOR_A, PRIOR_Q = 0.03, 0.58, 0.43
 DEVIATIONS = (1.0, 0.15, 0.12)  # of ln c, a and q
 LEAST_Q = 0.05
 PARTICLES = 2048

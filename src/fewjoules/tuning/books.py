@@ -36,6 +36,11 @@ class Budget:
             )
         return cls(joules=number) if (match[2] or "").lower() in ("j", "joules") else cls(client_steps=number)
 
+    @property
+    def allows_a_training(self) -> bool:
+        """Whether a pilot to the target is always within the budget."""
+        return self.client_steps is None and self.joules is None and self.trainings >= 2.0
+
     def steps_left(self, books: "Books", training_steps: float, joules_per_step: float) -> float:
         """Return how many more local steps of all clients may be taken, if a training takes ``training_steps``."""
         if self.joules is not None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from fewjoules.tuning.arms import DENSE, PLAIN, optimisers
 from fewjoules.tuning.pilot import OptionValue
 
-_KNOWN = tuple({one.name: one for one in (PLAIN, *optimisers(1.0), *optimisers(DENSE))}.values())
+_KNOWN = tuple({one.name: one for one in (PLAIN, *optimisers(1, 1.0), *optimisers(1, DENSE))}.values())
 
 
 def optimiser_name(options: Mapping[str, OptionValue]) -> str:

@@ -59,9 +59,9 @@ class Race:
         """Race up to ``most`` other optimisers over one heat, each at its first step size."""
         plain = self.ranked()
         rate = plain[0].rate if plain else min(arm.rate for arm in self.results)
-        sparsity = next(iter(self.results.values())).spec.sparsity
-        typical = sorted(sparsity)[len(sparsity) // 2]
-        self.hold([Arm(one, one.first_rate(rate)) for one in optimisers(typical)[:most]])
+        spec = next(iter(self.results.values())).spec
+        typical = sorted(spec.sparsity)[len(spec.sparsity) // 2]
+        self.hold([Arm(one, one.first_rate(rate)) for one in optimisers(spec.local_steps, typical)[:most]])
 
     def try_rates(self, most: int, neighbours: int) -> None:
         """Hold a heat of twice the length for the ``most`` best optimisers; ``neighbours`` of them try other rates."""
@@ -69,7 +69,7 @@ class Race:
         self.heat *= 2
         larger = [Arm(arm.optimiser, STEP * arm.rate) for arm in best[:neighbours]]
         self.hold([*best, *(arm for arm in larger if not self._blew_up(arm))])
-        smaller = [Arm(arm.optimiser, arm.rate / STEP) for arm in self.contenders()[:neighbours]]
+        smaller = [Arm(arm.optimiser, arm.rate / STEP) for arm in self.contenders()[:1]]
         self.hold([arm for arm in smaller if Arm(arm.optimiser, arm.rate * STEP) in best and arm not in self.results])
 
     def go_on(self, most: int) -> None:

@@ -34,8 +34,10 @@ MOVED = 1.5  # a plan whose H or mean sparsity differs by more than this factor 
 FIRST_GUESS = 15.0  # shortest heats in a training, as long as nothing better is known
 LONGER_GUESS = 6.0  # first heats in a training where the shortest heat showed nothing
 FINALISTS = 3  # optimisers of which the best arm may be trained to the target
-CLOSE = 1.5  # a later finalist is trained if its curve promises less than so many times the steps of the best
+CLOSE = 1.25  # a later finalist is trained if its curve promises less than so many times the steps of the best
+RESERVE = 0.35  # of a training, that later finalists leave for pilots of the law
 OVERDRAFT = 0.5  # of a training, by which the budget may be exceeded so that a pilot gets to the target
+EXTENSIONS = 2  # times that a pilot to the target is followed, the second time further
 PATIENCE = 3.0  # a pilot may take so many times the steps that were expected
 RATE_PENALTY = 0.05  # a step size twice as large must be better by this much
 DECISIONS = 24
@@ -171,7 +173,8 @@ class Tuner:
         self._observe_reference(pilot)
         self.winner, self.reference_pilot = winner, pilot
         self.planning.learn_sizes([one for one in self.pilots if one.alive])
-        self._learn_law()
+        if self.aim.steps_to_target(pilot) is not None:
+            self._learn_law()
         plan, winner = self._final_plan()
         return self._outcome(race, plan, winner)
 
@@ -261,11 +264,12 @@ class Tuner:
                 if expected > CLOSE * limit:
                     continue
             rest = min(expected, limit) - race.results[arm].local_steps_taken
-            overdraft = OVERDRAFT * expected if best is None else 0.0
-            if rest > max(self._steps_left(race), 0.0) + overdraft:
+            spare = OVERDRAFT * expected if best is None else -RESERVE * limit
+            affordable = rest <= max(self._steps_left(race), 0.0) + spare
+            if not affordable and not (best is None and self.budget.allows_a_training):
                 best = best or (arm, race.results[arm])
                 break
-            (result,) = self._run([replace(self._spec(arm, math.ceil(limit)), to_target=True)])
+            result = self._followed_to_target(arm, limit, extended=best is None)
             race.results[arm] = result
             if self.aim.steps_to_target(result) is not None:
                 if best is None or self.aim.expected_steps(result) < self.aim.expected_steps(best[1]):
@@ -274,7 +278,19 @@ class Tuner:
                 self.notes.append(f"{arm.optimiser.name} with step size {arm.rate:g} blew up on its way to the target.")
         if best is None:
             raise self._out_of_reach([race.results[arm] for arm in arms], math.inf)
+        if not best[1].reached:
+            self.notes.append("The budget ended before a pilot reached the target, so the rounds are extrapolated.")
         return best
+
+    def _followed_to_target(self, arm: Arm, limit: float, *, extended: bool) -> PilotResult:
+        """Train an arm for up to ``limit`` steps, and ``extended`` while its curve promises the target not far off."""
+        for _ in range(EXTENSIONS if extended else 1):
+            (result,) = self._run([replace(self._spec(arm, math.ceil(limit)), to_target=True)])
+            expected = self.aim.expected_steps(result)
+            if result.reached or not result.alive or expected > HOPELESS * limit:
+                break
+            limit = min(1.5 * expected, PATIENCE * limit)
+        return result
 
     def _observe_reference(self, pilot: PilotResult) -> None:
         steps = self.aim.steps_to_target(pilot)

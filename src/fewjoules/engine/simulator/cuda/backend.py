@@ -140,7 +140,8 @@ class CudaBackend:
         """Release threads and graphs, except graphs shared with other runs."""
         from fewjoules.engine.simulator.cuda.topk import forget_selections
 
-        torch.cuda.synchronize(self._samples.inputs.device)  # a graph must not be freed while it runs
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # a graph must not be freed while it runs
         forget_selections()
         self._encoders.shutdown()
         if not self._shared:
