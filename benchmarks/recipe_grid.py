@@ -235,6 +235,49 @@ def key_of(spec: Spec) -> str:
     return json.dumps({key: spec[key] for key in ("optimiser", "rate", "H", "delta", "values", "seed")})
 
 
+def report(task: GridTask, runs: list[dict[str, Any]]) -> None:
+    """Print the steps of every run to the target on the test set, and the cheapest runs for two prices of a bit."""
+    from report import print_table
+
+    from fewjoules.scenario import Scenario
+
+    fleet = (Scenario.embedded() if task.scenario is None else _scenario(task)).fleet
+    for values in dict.fromkeys(run["values"] for run in runs):
+        own = [run for run in runs if run["values"] == values]
+        cells = sorted({(run["H"], run["delta"]) for run in own})
+        print(f"\nlocal steps to {task.target:.1%} on the test set / on the data kept aside, {values} values")
+        rows = []
+        for name, rate in sorted({(run["optimiser"], run["rate"]) for run in own}):
+            found = {(run["H"], run["delta"]): run for run in own if (run["optimiser"], run["rate"]) == (name, rate)}
+            rows.append([f"{name} {rate:g}", *(_both(found.get(cell), task.target) for cell in cells)])
+        print_table(["optimiser", *(f"{H} x {delta:g}" for H, delta in cells)], rows)
+    for scale in (1.0, 1000.0):
+        costs = []
+        for run in runs:
+            steps = _steps_to(run, task.target, "test_accuracy")
+            if steps is not None and run["message_bits"] is not None:
+                bits = scale * float(np.sum(fleet.joules_per_bit)) * run["message_bits"] / run["H"]
+                costs.append((steps * (float(np.sum(fleet.joules_per_step)) + bits), run))
+        print(f"\nthe cheapest runs with bits {scale:g} times as dear")
+        rows = [
+            [f"{run['optimiser']} {run['rate']:g}", f"{run['H']} x {run['delta']:g}", run["values"], f"{joules:.3g}"]
+            for joules, run in sorted(costs, key=lambda pair: pair[0])[:8]
+        ]
+        print_table(["optimiser", "H x sparsity", "values", "J"], rows, text_columns=3)
+
+
+def _steps_to(run: dict[str, Any], target: float, column: str) -> int | None:
+    curve = run["curve"]
+    pairs = zip(curve.get("steps", ()), curve.get(column, ()), strict=True)
+    return next((steps for steps, value in pairs if value >= target), None)
+
+
+def _both(run: dict[str, Any] | None, target: float) -> str:
+    if run is None or not run["curve"].get("steps"):
+        return "" if run is None or run["reason"] not in ("diverged", "interrupted") else "x"
+    return "/".join(str(_steps_to(run, target, column) or "-") for column in ("test_accuracy", "accuracy"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=TASKS, required=True)
@@ -244,8 +287,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1000])
     parser.add_argument("--values", choices=["float32", "ternary"], help="only runs with these values")
+    parser.add_argument("--report", action="store_true", help="only print the tables of the file")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no further run after so long")
     given = parser.parse_args()
+    if given.report:
+        report(TASKS[given.task], [json.loads(line) for line in given.out.read_text().splitlines()])
+        return
     done = set()
     if given.out.exists():
         done = {key_of(json.loads(line)) for line in given.out.read_text().splitlines()}

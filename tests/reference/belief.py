@@ -2,15 +2,15 @@
 
 import numpy as np
 
-PRIOR_MEANS = np.array([np.log(0.03), 0.58, 0.43])
-PRIOR_DEVIATIONS = np.array([1.0, 0.15, 0.12])
-LEAST_Q = 0.05
+from fewjoules.tuning.belief import DEVIATIONS, LEAST_Q, PRIOR_A, PRIOR_C, PRIOR_Q
+
+PRIOR_MEANS = np.array([np.log(PRIOR_C), PRIOR_A, PRIOR_Q])
 
 
 def posterior_moments(observations, *, points=25, tau_points=481):
     """Mean and standard deviation of (ln tau, ln c, a, q) after (H, sparsities of all devices, steps, deviation)."""
     scores = np.linspace(-4.5, 4.5, points)
-    log_c, a, q = (mean + spread * scores for mean, spread in zip(PRIOR_MEANS, PRIOR_DEVIATIONS, strict=True))
+    log_c, a, q = (mean + spread * scores for mean, spread in zip(PRIOR_MEANS, DEVIATIONS, strict=True))
     reach = 5.0 + 6.0 * max(one[3] for one in observations)
     centre = np.log(np.mean([one[2] for one in observations]))
     log_tau = np.linspace(centre - reach, centre + reach, tau_points)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fewjoules as fj
-from fewjoules.tuning.belief import LEAST_Q, Belief, Choice, Observation
+from fewjoules.tuning.belief import DEVIATIONS, LEAST_Q, PRIOR_A, PRIOR_C, PRIOR_Q, Belief, Choice, Observation
 from tests.reference.belief import posterior_moments
 from tests.strategies import magnitudes
 
@@ -46,9 +46,8 @@ def test_particles_agree_with_integration_on_a_grid(count):
 
 def a_law(rng, tau=2000.0):
     """A law drawn from the prior."""
-    q = max(0.43 + 0.12 * rng.standard_normal(), LEAST_Q)
-    c = 0.03 * np.exp(rng.standard_normal())
-    return fj.PowerLawRounds(tau=tau, c=float(c), a=float(0.58 + 0.15 * rng.standard_normal()), q=float(q))
+    log_c, a, q = np.array([np.log(PRIOR_C), PRIOR_A, PRIOR_Q]) + np.array(DEVIATIONS) * rng.standard_normal(3)
+    return fj.PowerLawRounds(tau=tau, c=float(np.exp(log_c)), a=float(a), q=max(float(q), LEAST_Q))
 
 
 def pilot_of(law, choice, deviation, rng):

@@ -21,7 +21,7 @@ from fewjoules.physics.message_fit import MessageObservation, usual_bits
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN, optimisers
-from fewjoules.tuning.belief import LEAST_Q
+from fewjoules.tuning.belief import DEVIATIONS, LEAST_Q, PRIOR_A, PRIOR_C, PRIOR_Q
 from fewjoules.tuning.books import Budget
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
 from fewjoules.tuning.planning import MESSAGES, FleetPlanning
@@ -176,11 +176,9 @@ class World:
 
 def _true_optimiser(optimiser, plain_rate, rate_by_steps, tau, rng):
     steps = tau * math.exp(0.35 * rng.standard_normal())
-    log_c, a, q = rng.standard_normal(3)
+    log_c, a, q = np.array([math.log(PRIOR_C), PRIOR_A, PRIOR_Q]) + np.array(DEVIATIONS) * rng.standard_normal(3)
     return TrueOptimiser(
-        law=fj.PowerLawRounds(
-            tau=steps, c=0.02 * math.exp(1.2 * log_c), a=0.5 + 0.15 * a, q=max(0.5 + 0.15 * q, LEAST_Q)
-        ),
+        law=fj.PowerLawRounds(tau=steps, c=math.exp(log_c), a=float(a), q=max(float(q), LEAST_Q)),
         best_rate=optimiser.first_rate(plain_rate) * math.exp(0.5 * rng.standard_normal()),
         rate_by_steps=rate_by_steps + 0.07 * rng.standard_normal(),
         edge=rng.uniform(2.5, 8.0),

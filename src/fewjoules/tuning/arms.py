@@ -13,7 +13,7 @@ from fewjoules.tuning.pilot import OptionValue
 DENSE = 4.0  # below this sparsity a message clears most of a client's momentum, so that it is kept instead
 ADAM_RATE = 0.004
 FIRST_RATES = (1.0, 2.0, 4.0, 0.5)  # times the step size of the scenario, in the order of trial
-WARM_UP_STEPS = 10
+WARM_UP_STEPS = 20
 MANY_STEPS = 10  # from this H on, optimisers that adapt within a round come first
 
 

@@ -14,7 +14,7 @@ OptionValue = str | int | float | bool
 
 BLOWN_UP = 3.0  # a loss above so many times the first one has blown up
 _LEAST_LOSS = 1e-300  # whose logarithm stands for that of 0
-_END = 0.85  # the loss at the end is the mean from this part of the steps on
+_END = 0.5  # the loss of a pilot is its least from this part of the steps on: a spike is no failure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +84,11 @@ class PilotResult:
         return math.isfinite(self.losses[-1]) and self.losses[-1] <= BLOWN_UP * self.losses[0]
 
     def final_loss(self) -> float:
-        """Return the loss at the end, a mean over the last evaluations; infinity for a run that blew up."""
+        """Return the least loss of the second half; infinity for a run that blew up."""
         if not self.alive:
             return math.inf
         last = [one for at, one in zip(self.steps, self.losses, strict=True) if at >= _END * self.steps[-1]]
-        return float(np.mean(last))
+        return min(last)
 
     def steps_to_loss(self, level: float) -> float | None:
         """Return the steps after which the loss was at most ``level``, between two evaluations by their logarithms."""

@@ -1,10 +1,10 @@
 """Successive halving over optimisers and step sizes, all with the same H and sparsities.
 
-Equal steps cost equal joules there, so arms are compared by their loss on the data kept aside after equal steps, or by
-the steps to the target. Plain
-SGD goes first and tells the length of a heat: the steps after which a fifth of the way to the target is done. The next
-heat is twice as long, for the best optimisers, each at its best step size and, in the second heat, at neighbours of it.
-Early curves favour optimisers that start fast, so several optimisers go on, each with one arm.
+Equal steps cost equal joules there, so arms are compared by the steps to the target or, before it, by their loss on the
+data kept aside after equal steps. Plain SGD goes first and tells the length of a heat: the steps after which a fifth of
+the way to the target is done. The others race over a heat twice as long, the best of them also at neighbours of their
+step sizes, and every later heat doubles. Early curves favour optimisers that start fast, so several optimisers go on,
+each with one arm.
 """
 
 import math
@@ -55,20 +55,25 @@ class Race:
             self.doubled = True
             arms = best or [Arm(PLAIN, min(arm.rate for arm in self.results) / STEP**2)]
 
-    def run_others(self, most: int) -> None:
-        """Race up to ``most`` other optimisers over one heat, each at its first step size."""
+    def run_others(self, most: int, *, longer: bool) -> None:
+        """Race up to ``most`` other optimisers over a heat, each at its first step size.
+
+        ``longer`` heats are twice as long: momentum and warm-up make a slow start.
+        """
         plain = self.ranked()
         rate = plain[0].rate if plain else min(arm.rate for arm in self.results)
         spec = next(iter(self.results.values())).spec
         typical = sorted(spec.sparsity)[len(spec.sparsity) // 2]
-        self.hold([Arm(one, one.first_rate(rate)) for one in optimisers(spec.local_steps, typical)[:most]])
+        self.heat *= 2 if longer else 1
+        arms = [Arm(one, one.first_rate(rate)) for one in optimisers(spec.local_steps, typical)[:most]]
+        self.hold(arms)
+        self.hold([Arm(arm.optimiser, arm.rate / STEP**2) for arm in arms if self._blew_up(arm)])
 
-    def try_rates(self, most: int, neighbours: int) -> None:
-        """Hold a heat of twice the length for the ``most`` best optimisers; ``neighbours`` of them try other rates."""
+    def try_rates(self, most: int) -> None:
+        """Let the ``most`` best optimisers try twice their step size, and the best of all also half of it."""
         best = self.contenders()[:most]
-        self.heat *= 2
-        larger = [Arm(arm.optimiser, STEP * arm.rate) for arm in best[:neighbours]]
-        self.hold([*best, *(arm for arm in larger if not self._blew_up(arm))])
+        larger = [Arm(arm.optimiser, STEP * arm.rate) for arm in best]
+        self.hold([arm for arm in larger if not self._blew_up(arm)])
         smaller = [Arm(arm.optimiser, arm.rate / STEP) for arm in self.contenders()[:1]]
         self.hold([arm for arm in smaller if Arm(arm.optimiser, arm.rate * STEP) in best and arm not in self.results])
 

@@ -32,6 +32,7 @@ GUESS_DEVIATION = 0.4  # the same where the curve was extrapolated
 LEVEL_PART = 1.0 / 3.0
 MOVED = 1.5  # a plan whose H or mean sparsity differs by more than this factor has its step size looked for again
 FIRST_GUESS = 15.0  # shortest heats in a training, as long as nothing better is known
+LONG_ENOUGH = 6.0  # heats of a training, in which a heat of the race may be twice as long
 LONGER_GUESS = 6.0  # first heats in a training where the shortest heat showed nothing
 FINALISTS = 3  # optimisers of which the best arm may be trained to the target
 CLOSE = 1.25  # a later finalist is trained if its curve promises less than so many times the steps of the best
@@ -197,9 +198,9 @@ class Tuner:
             )
         self.plain_rate, self.first_heat = race.ranked()[0].rate, race.heat
         self._doing = "racing optimisers"
-        race.run_others(self._affordable(race, race.heat, 0.35, 2, 4))
-        most = self._affordable(race, 4 * race.heat, 0.6, 1, 3)
-        race.try_rates(max(most, 2), neighbours=most)
+        longer = LONG_ENOUGH * race.heat <= self._expected_steps(race)
+        race.run_others(self._affordable(race, (1 + longer) * race.heat, 0.5, 2, 4), longer=longer)
+        race.try_rates(self._affordable(race, race.heat, 0.35, 1, 3))
         for optimisers in (3, 2):
             self._require_reachable(race)
             rest = self._expected_steps(race) - 2.0 * race.heat
