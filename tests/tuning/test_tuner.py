@@ -106,7 +106,7 @@ def test_the_plan_is_that_of_the_law_believed_in_the_end():
     tuner = tuner_of(World.random(0))
     tuned = tuner.tune()
     steps = tuned.plan.rounds * tuned.plan.local_steps
-    assert steps == pytest.approx(tuned.belief.predicted_steps(tuner._choice(tuned.plan))[0], rel=0.1)
+    assert steps == pytest.approx(tuned.belief.predicted_steps(tuner.search.choice(tuned.plan))[0], rel=0.1)
     assert tuned.expected_regret_joules >= 0.0
     assert len(tuned.belief.observations) >= 1
 
@@ -121,7 +121,7 @@ def given_up():
         with pytest.raises(TargetOutOfReachError) as caught:
             tuner.tune()
         fastest = min(world.steps_to_target(spec) for spec in laboratory.specs)
-        found.append((str(caught.value), world, tuner.books.client_steps / world.problem.devices / fastest))
+        found.append((str(caught.value), world, tuner.search.books.client_steps / world.problem.devices / fastest))
     return found
 
 
@@ -146,7 +146,7 @@ def test_without_noise_the_steps_of_the_reference_are_those_of_the_world():
     world = replace(World.random(3), seed_deviation=0.0, evaluation_deviation=0.0)
     tuner = tuner_of(world)
     tuned = tuner.tune()
-    truth = world.steps_to_target(tuner.reference_pilot.spec)
+    truth = world.steps_to_target(tuner.search.reference.pilot.spec)
     assert tuned.belief.observations[0].steps == pytest.approx(truth, rel=0.05)
 
 

@@ -23,9 +23,10 @@ from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN, optimisers
 from fewjoules.tuning.belief import DEVIATIONS, LEAST_Q, PRIOR_A, PRIOR_C, PRIOR_Q
 from fewjoules.tuning.books import Budget
+from fewjoules.tuning.outcome import Tuned
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
 from fewjoules.tuning.planning import MESSAGES, FleetPlanning
-from fewjoules.tuning.tuner import Tuned, Tuner
+from fewjoules.tuning.tuner import Tuner
 
 PARAMETERS = 50_000
 START_LOSS = 2.3
@@ -285,7 +286,7 @@ def why_not_the_best(world, tuner, tuned):
     best, chosen = min(joules, key=joules.__getitem__), name_of(tuned.optimiser_options)
     if joules[chosen] <= 1.1 * joules[best]:
         return "good optimiser"
-    plan = tuner.reference
+    plan = tuner.search.race_plan
     tried = {best: [], chosen: []}
     for pilot in tuned.pilots:
         name = name_of(pilot.spec.options)

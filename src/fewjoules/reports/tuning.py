@@ -11,8 +11,8 @@ from rich.table import Table
 from fewjoules.reports.numbers import number, span
 from fewjoules.runs.tuning import Tuning
 from fewjoules.tuning.naming import optimiser_name
+from fewjoules.tuning.outcome import Contender
 from fewjoules.tuning.pilot import PilotResult
-from fewjoules.tuning.tuner import Contender
 
 
 @dataclass(frozen=True, slots=True)

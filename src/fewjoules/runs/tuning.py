@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fewjoules.convergence.rounds import PowerLawRounds
@@ -28,9 +27,10 @@ from fewjoules.tuning.arms import PLAIN
 from fewjoules.tuning.belief import PRIOR_A, PRIOR_C, PRIOR_Q, Choice
 from fewjoules.tuning.books import Budget, trainings_to_pay
 from fewjoules.tuning.naming import optimiser_name
-from fewjoules.tuning.pilot import PilotResult
-from fewjoules.tuning.planning import FleetPlanning
-from fewjoules.tuning.tuner import Laboratory, News, Tuned, Tuner
+from fewjoules.tuning.outcome import News, Tuned
+from fewjoules.tuning.pilot import Laboratory, PilotResult
+from fewjoules.tuning.planning import FleetPlanning, choice_of
+from fewjoules.tuning.tuner import Tuner
 
 TARGETS = {"accuracy": True, "loss": False, "perplexity": False}  # metrics, and whether they rise
 SEED_OFFSET = 1000  # so that pilots have other weights, batches and parts of the data than the training
@@ -254,19 +254,6 @@ def _expected_joules(result: PilotResult, planning: FleetPlanning, message: str,
     return aim.expected_steps(result) / spec.local_steps * joules
 
 
-def choice_of(plan: Plan, downlink_weight: float) -> Choice:
-    """Return H and the sparsities of a plan as a belief takes them."""
-    values, counts = np.unique(np.round(plan.sparsity, 6), return_counts=True)
-    server = plan.downlink_sparsity
-    return Choice(
-        local_steps=plan.local_steps,
-        sparsity=tuple(values.tolist()),
-        shares=tuple((counts / counts.sum()).tolist()),
-        downlink_sparsity=1.0 if server is None else server,
-        downlink_weight=0.0 if server is None else downlink_weight,
-    )
-
-
 class _Teller:
     """Adds to the news of a tuner what it believes."""
 
@@ -275,16 +262,16 @@ class _Teller:
         self._planned: tuple[int, Plan] | None = None  # number of observations, and the plan after them
 
     def __call__(self, news: News) -> None:
-        tuner = self._tuner
+        search = self._tuner.search
         best = self._best()
-        steps, spread, plan = tuner.aim.expected_steps(best), None, None
-        if tuner.belief.known:
+        steps, spread, plan = search.aim.expected_steps(best), None, None
+        if search.belief.known:
             plan = self._plan()
-            steps, spread = tuner.belief.predicted_steps(choice_of(plan, tuner.planning.downlink_weight))
+            steps, spread = search.belief.predicted_steps(search.choice(plan))
         told = Progress(
             news=news,
             allowed_client_steps=self._allowed_client_steps(news),
-            allowed_joules=tuner.budget.joules,
+            allowed_joules=search.budget.joules,
             optimiser=optimiser_name(best.spec.options),
             learning_rate=best.spec.learning_rate,
             expected_steps=steps,
@@ -295,18 +282,18 @@ class _Teller:
 
     def _best(self) -> PilotResult:
         """Return the pilot with the least loss among those that went furthest in the race, or the winner's."""
-        tuner = self._tuner
-        if tuner.belief.known:
-            return tuner.reference_pilot
-        alive = [one for one in tuner.pilots if one.alive] or tuner.pilots
+        search = self._tuner.search
+        if search.reference is not None:
+            return search.reference.pilot
+        alive = [one for one in search.pilots if one.alive] or search.pilots
         furthest = max(one.local_steps_taken for one in alive)
         return min((one for one in alive if one.local_steps_taken == furthest), key=PilotResult.final_loss)
 
     def _plan(self) -> Plan:
-        tuner = self._tuner
-        seen = len(tuner.belief.observations)
+        search = self._tuner.search
+        seen = len(search.belief.observations)
         if self._planned is None or self._planned[0] != seen:
-            self._planned = (seen, tuner.planning.plan(tuner.belief.law(), tuner.message))
+            self._planned = (seen, search.plan())
         return self._planned[1]
 
     def _allowed_client_steps(self, news: News) -> float | None:

@@ -1,10 +1,10 @@
-"""One pilot run: what is trained, and the curve that it leaves."""
+"""One pilot run: what is trained, the curve that it leaves, and who trains it."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -122,3 +122,17 @@ class PilotResult:
         curves = {name: tuple(data[name]) for name in ("steps", "losses", "metrics")}
         messages = tuple(MessageObservation(**one) for one in data["messages"])
         return cls(**{**data, **curves, "spec": spec, "messages": messages})
+
+
+class Laboratory(Protocol):
+    """Trains pilots on data of which a part is kept aside."""
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+
+    def start(self) -> tuple[float, float]:
+        """Return loss and accuracy of the untrained model on the data kept aside."""
+
+    def run(self, specs: Sequence[PilotSpec]) -> list[PilotResult]:
+        """Train pilots, several at once where that is faster, and return their results in order."""

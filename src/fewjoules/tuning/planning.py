@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
@@ -13,12 +14,12 @@ from fewjoules.planner.choosing_points import PointChoices, at_points
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import flexible
-from fewjoules.tuning.belief import LEAST_Q
+from fewjoules.tuning.belief import LEAST_Q, Choice
 from fewjoules.tuning.pilot import OptionValue, PilotResult
 
 COARSE_SPARSITY = 4.0  # messages of coarse values are planned from here on, where their law holds
-_ROUNDING = 1e-9
-_PRIOR_SPARSITIES = (4.0, 16.0, 64.0, 256.0)
+_ROUNDING = 1e-9  # by which a sparsity may miss the least one that is fast enough
+_PRIOR_SPARSITIES = (4.0, 16.0, 64.0, 256.0)  # at which the usual sizes of messages are taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class MessageKind:
         return self.values == "ternary"
 
 
-# factors on rounds: docs/tuning.md
+# delays: docs/tuning.md
 MESSAGES = MappingProxyType(
     {
         "float32": MessageKind("float32", {"compressor": "top-k", "values": "float32"}, 1.0),
@@ -43,6 +44,39 @@ MESSAGES = MappingProxyType(
         "ternary": MessageKind("ternary", {"compressor": "ternary", "values": "float32"}, 1.05),
     }
 )
+
+
+class Planning(Protocol):
+    """Plans with a rounds law for one way to send values, and knows what a round costs."""
+
+    def plan(self, law: RoundsModel, message: str, local_steps: int | None = None) -> Plan:
+        """Return the certified plan, with any H or with this one."""
+
+    def round_joules(self, message: str, local_steps: int, sparsity: Sequence[float], downlink: float | None) -> float:
+        """Return the joules of all devices in a round."""
+
+    def messages(self) -> Mapping[str, tuple[Mapping[str, OptionValue], float]]:
+        """Return the ways to send values: the options of each, and the factor on rounds that is expected of it."""
+
+    def learn_sizes(self, results: Sequence[PilotResult]) -> None:
+        """Fit the sizes of messages to those of pilots."""
+
+    @property
+    def downlink_weight(self) -> float:
+        """Weight of the server's sparsity in the law."""
+
+
+def choice_of(plan: Plan, downlink_weight: float) -> Choice:
+    """Return H and the sparsities of a plan as a belief takes them."""
+    values, counts = np.unique(np.round(plan.sparsity, 6), return_counts=True)
+    server = plan.downlink_sparsity
+    return Choice(
+        local_steps=plan.local_steps,
+        sparsity=tuple(values.tolist()),
+        shares=tuple((counts / counts.sum()).tolist()),
+        downlink_sparsity=1.0 if server is None else server,
+        downlink_weight=0.0 if server is None else downlink_weight,
+    )
 
 
 @dataclass

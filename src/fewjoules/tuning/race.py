@@ -16,10 +16,11 @@ from fewjoules.tuning.arms import FIRST_RATES, PLAIN, Optimiser, optimisers
 from fewjoules.tuning.pilot import PilotResult
 
 SHORTEST_HEAT = 24  # local steps
-PART_OF_WAY = 0.2
-MOST_DOUBLINGS = 8
-STEP = 2.0  # between neighbouring step sizes
-AS_GOOD = 1.03  # a loss within this factor of the best is as good
+PART_OF_WAY = 0.2  # to the target, that plain SGD goes in the first heat
+MOST_DOUBLINGS = 8  # of the shortest heat, for plain SGD to get there
+STEP = 2.0  # factor between neighbouring step sizes
+AS_GOOD = 1.03  # steps or a loss within this factor of the best are as good
+LEAST_RATE = 1e-6  # below which no smaller step size is tried
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class Race:
     start_metric: float
     heat: int  # local steps, whole rounds
     results: dict[Arm, PilotResult] = field(default_factory=dict)
-    doubled: bool = False  # whether one heat of the usual length was too short to see anything
+    longer_heat: int | None = None  # of plain SGD, where one of the shortest length was too short to see anything
 
     def run_plain(self, rate: float, most: int) -> None:
-        """Find the step size of plain SGD, from ``most`` first ones on, and the length of a heat."""
+        """Find the step size of plain SGD and the length of a heat; ``most`` step sizes begin."""
         arms = [Arm(PLAIN, factor * rate) for factor in FIRST_RATES[:most]]
         for _ in range(MOST_DOUBLINGS):
             self.hold(arms)
@@ -51,8 +52,7 @@ class Race:
             best = self.ranked()[:2]
             if best and self._way(best[0]) >= PART_OF_WAY:
                 return
-            self.heat *= 2
-            self.doubled = True
+            self.heat = self.longer_heat = 2 * self.heat
             arms = best or [Arm(PLAIN, min(arm.rate for arm in self.results) / STEP**2)]
 
     def run_others(self, most: int, *, longer: bool) -> None:
@@ -66,7 +66,7 @@ class Race:
         typical = sorted(spec.sparsity)[len(spec.sparsity) // 2]
         self.heat *= 2 if longer else 1
         arms = [Arm(one, one.first_rate(rate)) for one in optimisers(spec.local_steps, typical)[:most]]
-        self.hold(arms)
+        self.hold([*plain[:1], *arms] if longer else arms)
         self.hold([Arm(arm.optimiser, arm.rate / STEP**2) for arm in arms if self._blew_up(arm)])
 
     def try_rates(self, most: int) -> None:
@@ -127,6 +127,7 @@ class Race:
         return arm in self.results and not self.results[arm].alive
 
     def _way(self, arm: Arm) -> float:
+        """Return which part of the way to the target an arm has come."""
         return self.aim.progress(self.aim.best(self.results[arm]), self.start_metric)
 
     def _extend(self, optimiser: Optimiser) -> None:
@@ -139,7 +140,7 @@ class Race:
             best = order[0].rate
             if best == mine[-1]:
                 self.hold([Arm(optimiser, STEP * best)])
-            elif math.isclose(best, mine[0]) and mine[0] > 1e-6:
+            elif math.isclose(best, mine[0]) and mine[0] > LEAST_RATE:
                 self.hold([Arm(optimiser, best / STEP)])
             else:
                 return

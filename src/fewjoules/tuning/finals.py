@@ -1,0 +1,89 @@
+"""The finals of the race: its best arms are trained to the target, the first one in any case that the budget allows."""
+
+import math
+
+from fewjoules.tuning.heats import expected_steps, steps_left
+from fewjoules.tuning.pilot import PilotResult
+from fewjoules.tuning.race import Arm, Race
+from fewjoules.tuning.reach import HOPELESS, out_of_reach
+from fewjoules.tuning.reference import Reference
+from fewjoules.tuning.search import PATIENCE, Search
+
+FINALISTS = 3  # optimisers of which the best arm may be trained to the target
+CLOSE = 1.25  # a later finalist is trained if its curve promises less than so many times the steps of the best
+RESERVE = 0.35  # of a training, that later finalists leave for pilots of the law
+OVERDRAFT = 0.5  # of a training, by which the budget may be exceeded so that a pilot gets to the target
+EXTENSIONS = 2  # times that a pilot to the target is followed, the second time further
+MARGIN = 1.5  # a pilot is followed for so many times the steps that its curve promises
+RUN_DEVIATION = 0.12  # of ln(steps to the target) between seeds of one training
+GUESS_DEVIATION = 0.4  # the same where the curve was extrapolated
+
+
+def train_to_target(search: Search, race: Race) -> Arm:
+    """Train the best arms to the target; return the one that gets there in the fewest steps."""
+    search.doing = "training the best optimisers to the target"
+    finalists = race.contenders()[:FINALISTS]
+    best: Arm | None = None
+    for arm in finalists:
+        limit = _most_steps(search, race, best)
+        if best is not None and search.aim.expected_steps(race.results[arm]) > CLOSE * limit:
+            continue
+        if not _is_affordable(search, race, arm, limit, first=best is None):
+            best = best or arm
+            break
+        race.results[arm] = _followed_to_target(search, arm, limit, extended=best is None)
+        best = _better(search, race, best, arm)
+    if best is None:
+        raise out_of_reach(search, [race.results[arm] for arm in finalists], math.inf)
+    if not race.results[best].reached:
+        search.notes.append("The budget ended before a pilot reached the target, so the rounds are extrapolated.")
+    return best
+
+
+def observed_reference(search: Search, winner: Arm, pilot: PilotResult) -> Reference:
+    """Let the winner's steps to the target, measured or extrapolated, tell the scale of the law."""
+    measured = search.aim.steps_to_target(pilot)
+    steps = search.aim.expected_steps(pilot)
+    if not math.isfinite(steps):
+        raise out_of_reach(search, [pilot], math.inf)
+    search.expected_steps = steps
+    search.observe(search.race_plan, steps, GUESS_DEVIATION if measured is None else RUN_DEVIATION)
+    return Reference(winner, search.race_plan, pilot, steps)
+
+
+def _most_steps(search: Search, race: Race, best: Arm | None) -> float:
+    """Return the steps after which a finalist is given up: it has taken far too many, or more than the best one."""
+    if best is None:
+        return PATIENCE * max(expected_steps(search, race), race.heat)
+    return search.aim.expected_steps(race.results[best])
+
+
+def _is_affordable(search: Search, race: Race, arm: Arm, limit: float, *, first: bool) -> bool:
+    """Whether the budget allows the rest of the way to the target; the first finalist may exceed it."""
+    expected = search.aim.expected_steps(race.results[arm])
+    rest = min(expected, limit) - race.results[arm].local_steps_taken
+    spare = OVERDRAFT * expected if first else -RESERVE * limit
+    within = rest <= max(steps_left(search, race), 0.0) + spare
+    return within or (first and search.budget.allows_a_training)
+
+
+def _followed_to_target(search: Search, arm: Arm, limit: float, *, extended: bool) -> PilotResult:
+    """Train an arm for up to ``limit`` steps, and ``extended`` while its curve promises the target not far off."""
+    for _ in range(EXTENSIONS if extended else 1):
+        (result,) = search.run([search.spec(arm, math.ceil(limit), to_target=True)])
+        expected = search.aim.expected_steps(result)
+        if result.reached or not result.alive or expected > HOPELESS * limit:
+            break
+        limit = min(MARGIN * expected, PATIENCE * limit)
+    return result
+
+
+def _better(search: Search, race: Race, best: Arm | None, arm: Arm) -> Arm | None:
+    """Return the better of the best finalist and the one that was just trained, if any reached the target."""
+    result = race.results[arm]
+    steps = search.aim.steps_to_target(result)
+    if steps is not None:
+        return arm if best is None or steps < search.aim.expected_steps(race.results[best]) else best
+    if not result.alive:
+        search.notes.append(f"{arm.optimiser.name} with step size {arm.rate:g} blew up on its way to the target.")
+    return best

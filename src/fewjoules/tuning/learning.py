@@ -1,0 +1,74 @@
+"""Learning the law of the winner by pilots at other plans, as long as they are worth their price (design.py)."""
+
+import math
+
+import numpy as np
+
+from fewjoules.planner.plan import Plan
+from fewjoules.tuning.design import Decision, best_decision, most_useful_pilot
+from fewjoules.tuning.pilot import PilotResult
+from fewjoules.tuning.race import Arm
+from fewjoules.tuning.reference import LEVEL_DEVIATION, LEVEL_PART, Reference
+from fewjoules.tuning.search import PATIENCE, Search
+
+SAMPLED_LAWS = 24  # of the belief, whose plans are the decisions
+MOST_LAW_PILOTS = 12  # a bound; pilots are seldom worth their price that often
+TRIES = 2  # of a pilot that blows up, each with half the step size of the one before
+UNFINISHED = 2.0  # times the deviation where a pilot ended above the level
+
+
+def learn_law(search: Search, reference: Reference, trainings: int) -> None:
+    """Run pilots at other plans while they are expected to save more in all later trainings than they cost."""
+    search.doing = "learning the law of the best optimiser"
+    for _ in range(MOST_LAW_PILOTS):
+        found = _worthwhile_pilot(search, trainings)
+        if found is None:
+            return
+        plan, steps = found
+        _observe_level(search, reference, plan, math.ceil(PATIENCE * steps))
+
+
+def decisions_of(search: Search) -> tuple[list[Plan], list[Decision]]:
+    """Return the plans that are best under laws drawn from the belief and under its mean, each once."""
+    belief = search.belief
+    laws = [belief.law(), *map(belief.law_of, belief.sampled(SAMPLED_LAWS, search.rng))]
+    found: dict[tuple[int, float], Plan] = {}
+    for law in laws:
+        plan = search.planning.plan(law, search.message)
+        found.setdefault((plan.local_steps, round(2.0 * math.log(float(np.mean(plan.sparsity))))), plan)
+    plans = list(found.values())
+    return plans, [Decision(search.choice(plan), search.round_joules(plan)) for plan in plans]
+
+
+def _worthwhile_pilot(search: Search, trainings: int) -> tuple[Plan, float] | None:
+    """Return the plan of the most useful pilot and its expected steps; None if it costs more than it saves."""
+    plans, decisions = decisions_of(search)
+    if len(decisions) < 2:
+        return None
+    worth = most_useful_pilot(search.belief, decisions, LEVEL_DEVIATION, search.rng)
+    plan, best = plans[worth.decision], plans[best_decision(search.belief, decisions)[0]]
+    steps = LEVEL_PART * search.predicted_steps(plan)
+    price_joules = steps / plan.local_steps * decisions[worth.decision].round_joules
+    left = search.steps_left(search.predicted_steps(best), plan)
+    return None if worth.saves_joules * trainings <= price_joules or steps > left else (plan, steps)
+
+
+def _observe_level(search: Search, reference: Reference, plan: Plan, limit: int) -> None:
+    """Train a plan to the level of the reference, for ``limit`` steps at the most, and update the belief."""
+    taken = _pilot_to_level(search, reference, plan, limit).steps_to_loss(reference.level)
+    if taken is None:
+        search.observe(plan, reference.steps_to_target(limit), UNFINISHED * LEVEL_DEVIATION)
+    else:
+        search.observe(plan, reference.steps_to_target(taken), LEVEL_DEVIATION)
+
+
+def _pilot_to_level(search: Search, reference: Reference, plan: Plan, limit: int) -> PilotResult:
+    """Return a pilot of the winner at a plan, with a smaller step size if the first one blew up."""
+    rate, level = reference.rate_at(plan), reference.level
+    for _ in range(TRIES):
+        arm = Arm(reference.winner.optimiser, rate)
+        (result,) = search.run([search.spec(arm, limit, plan, level=level)])
+        if result.alive or result.steps_to_loss(level) is not None:
+            break
+        rate /= 2.0
+    return result

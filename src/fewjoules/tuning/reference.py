@@ -1,0 +1,39 @@
+"""The winner of the race as the measure of other plans.
+
+Its pilot to the target tells the scale of the law. A pilot at another plan need not go that far: it goes to the loss
+that the winner had after a third of its steps, and takes as much longer to the target as it took to this level.
+"""
+
+from dataclasses import dataclass
+
+from fewjoules.planner.plan import Plan
+from fewjoules.tuning.pilot import PilotResult
+from fewjoules.tuning.race import Arm
+
+LEVEL_PART = 1.0 / 3.0  # of the steps to the target, after which the winner's loss is the level
+LEVEL_DEVIATION = 0.2  # of ln(steps to the target) told by the steps to the level
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The winner of the race, the plan of the race, its pilot there and its steps to the target."""
+
+    winner: Arm
+    plan: Plan
+    pilot: PilotResult
+    steps: float
+
+    @property
+    def level(self) -> float:
+        """The loss to which pilots at other plans go."""
+        return self.pilot.loss_after(max(LEVEL_PART * self.steps, self.pilot.steps[0]))
+
+    def steps_to_target(self, steps_to_level: float) -> float:
+        """Return the steps to the target of a pilot that took so many to the level."""
+        own = self.pilot.steps_to_loss(self.level)
+        assert own is not None  # the level is a loss of this pilot
+        return steps_to_level / own * self.steps
+
+    def rate_at(self, plan: Plan) -> float:
+        """Return the winner's step size scaled to the H of another plan."""
+        return self.winner.rate * (plan.local_steps / self.plan.local_steps) ** self.winner.optimiser.rate_power

@@ -1,0 +1,53 @@
+"""The plan of the law that was learned, and the winner's step size there."""
+
+import math
+
+import numpy as np
+
+from fewjoules.planner.plan import Plan
+from fewjoules.tuning.race import Arm
+from fewjoules.tuning.reference import LEVEL_DEVIATION, LEVEL_PART, Reference
+from fewjoules.tuning.search import PATIENCE, Search
+
+MOVED = 1.5  # a plan has moved if its H differs by more than this factor, or its mean sparsity by more than its square
+RATES = (1.0, 2.0, 0.5)  # times the scaled step size, in the order of trial
+RATE_PENALTY = 0.05  # a step size twice as large must be better by this much
+
+
+def replan(search: Search, reference: Reference) -> tuple[Plan, Arm]:
+    """Return the plan of the belief, and the winner with the step size for it."""
+    plan = search.plan()
+    if not _has_moved(plan, reference.plan):
+        return plan, reference.winner
+    search.doing = "looking for the step size of the plan"
+    arm, steps = _best_arm(search, reference, plan)
+    if not math.isfinite(steps):
+        search.notes.append("No step size was good at the replanned H and sparsity; the plan of the race is kept.")
+        return search.plan(reference.plan.local_steps), reference.winner
+    search.observe(plan, reference.steps_to_target(steps), LEVEL_DEVIATION)
+    again, kept = search.plan(), search.plan(reference.plan.local_steps)
+    return (kept, reference.winner) if kept.energy_joules <= again.energy_joules else (again, arm)
+
+
+def _has_moved(plan: Plan, before: Plan) -> bool:
+    """Whether a plan is so far from the one before that its step size is looked for again."""
+    sparsity = _ratio(float(np.mean(plan.sparsity)), float(np.mean(before.sparsity)))
+    return max(_ratio(plan.local_steps, before.local_steps), sparsity**0.5) > MOVED
+
+
+def _best_arm(search: Search, reference: Reference, plan: Plan) -> tuple[Arm, float]:
+    """Return the winner with the best of a few step sizes at a plan, and its steps to the level; infinite if none."""
+    scaled, level = reference.rate_at(plan), reference.level
+    expected = search.predicted_steps(plan)
+    affordable = int(search.steps_left(expected, plan) / max(LEVEL_PART * expected, 1.0))
+    arms = [Arm(reference.winner.optimiser, factor * scaled) for factor in RATES][: max(1, affordable)]
+    limit = math.ceil(PATIENCE * LEVEL_PART * expected)
+    results = search.run([search.spec(arm, limit, plan, level=level) for arm in arms])
+    taken = [one.steps_to_loss(level) or math.inf if one.alive else math.inf for one in results]
+    penalties = [1.0 + RATE_PENALTY * math.log2(arm.rate / scaled) for arm in arms]
+    best = int(np.argmin([steps * penalty for steps, penalty in zip(taken, penalties, strict=True)]))
+    return arms[best], taken[best]
+
+
+def _ratio(one: float, other: float) -> float:
+    return max(one / other, other / one)

@@ -1,0 +1,110 @@
+"""The state that the stages of a tuning share, and the one place where they run pilots."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fewjoules.planner.plan import Plan
+from fewjoules.tuning.aim import Aim
+from fewjoules.tuning.belief import Belief, Choice, Observation
+from fewjoules.tuning.books import Books, Budget
+from fewjoules.tuning.outcome import News
+from fewjoules.tuning.pilot import Laboratory, PilotResult, PilotSpec
+from fewjoules.tuning.planning import Planning, choice_of
+from fewjoules.tuning.race import Arm
+from fewjoules.tuning.reference import Reference
+
+PATIENCE = 3.0  # a pilot may take so many times the steps that were expected
+
+
+@dataclass(kw_only=True)
+class Search:
+    """A tuning in progress: what it works with, what its pilots have shown and cost, and what it believes."""
+
+    laboratory: Laboratory
+    planning: Planning
+    aim: Aim
+    budget: Budget
+    tell: Callable[[News], None]
+    rng: np.random.Generator
+    belief: Belief
+    message: str  # kind of messages of all pilots
+    race_plan: Plan  # H and sparsities of the race
+    prior_steps: float | None = None  # to the target, by a law that the scenario has
+    expected_steps: float | None = None  # to the target, by what the pilots have shown so far
+    reference: Reference | None = None  # None until a pilot of the race has been trained to the target
+    doing: str = "starting"
+    pilots: list[PilotResult] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    books: Books = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start the books."""
+        self.books = Books(self.laboratory.clients, self._joules_of_pilot_round)
+
+    def run(self, specs: Sequence[PilotSpec]) -> list[PilotResult]:
+        """Train pilots, book them and tell of each."""
+        results = self.laboratory.run(specs)
+        for result in results:
+            self.books.add(result)
+            self.pilots.append(result)
+            self.tell(self._news(result))
+        return results
+
+    def spec(
+        self, arm: Arm, steps: int, plan: Plan | None = None, *, to_target: bool = False, level: float | None = None
+    ) -> PilotSpec:
+        """Return a pilot of an arm over whole rounds, at the plan of the race or at another one."""
+        chosen = self.race_plan if plan is None else plan
+        options, _ = self.planning.messages()[self.message]
+        return PilotSpec(
+            options=arm.optimiser.options_for(chosen.local_steps) | dict(options) | {"learning_rate": arm.rate},
+            local_steps=chosen.local_steps,
+            sparsity=tuple(chosen.sparsity.tolist()),
+            downlink_sparsity=chosen.downlink_sparsity,
+            steps=chosen.local_steps * math.ceil(steps / chosen.local_steps),
+            to_target=to_target,
+            level=level,
+        )
+
+    def plan(self, local_steps: int | None = None) -> Plan:
+        """Return the plan of the law that is believed, with any H or with this one."""
+        return self.planning.plan(self.belief.law(), self.message, local_steps)
+
+    def choice(self, plan: Plan) -> Choice:
+        """Return H and the sparsities of a plan as the belief takes them."""
+        return choice_of(plan, self.planning.downlink_weight)
+
+    def predicted_steps(self, plan: Plan) -> float:
+        """Return the steps to the target that the belief predicts."""
+        return self.belief.predicted_steps(self.choice(plan))[0]
+
+    def observe(self, plan: Plan, steps: float, deviation: float) -> None:
+        """Update the belief by the steps that a plan took, whose logarithm has this standard deviation."""
+        self.belief = self.belief.after(Observation(self.choice(plan), steps, deviation))
+
+    def round_joules(self, plan: Plan) -> float:
+        """Return the joules of all devices in a round of a plan."""
+        return self.planning.round_joules(
+            self.message, plan.local_steps, plan.sparsity.tolist(), plan.downlink_sparsity
+        )
+
+    def steps_left(self, training_steps: float, plan: Plan) -> float:
+        """Return how many more local steps at a plan the budget allows, if a training takes ``training_steps``."""
+        return self.budget.steps_left(self.books, training_steps, self.round_joules(plan) / plan.local_steps)
+
+    def _news(self, result: PilotResult) -> News:
+        return News(
+            doing=self.doing,
+            pilots=len(self.pilots),
+            client_steps=self.books.client_steps,
+            joules=self.books.joules,
+            expected_steps=self.expected_steps,
+            best=None,
+            result=result,
+        )
+
+    def _joules_of_pilot_round(self, spec: PilotSpec) -> float:
+        return self.planning.round_joules(self.message, spec.local_steps, spec.sparsity, spec.downlink_sparsity)
