@@ -60,9 +60,9 @@ def test_the_loss_after_some_steps_was_reached_by_then(losses, after):
     assert result.steps_to_loss(level) <= max(after, 10.0)
 
 
-def test_the_final_loss_is_the_mean_over_the_end():
-    result = result_of([20, 40, 60, 80, 90, 100], [9.0, 8.0, 7.0, 6.0, 2.0, 4.0])
-    assert result.final_loss() == 3.0
+def test_the_final_loss_is_the_least_of_the_second_half():
+    result = result_of([20, 40, 60, 80, 90, 100], [9.0, 1.0, 7.0, 6.0, 2.0, 4.0])
+    assert result.final_loss() == 2.0
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,8 @@ def require_aim(scenario: Scenario) -> Aim:
     found = aim_of(require_training(scenario).model_dump())
     if found is None:
         raise InvalidInputError(
-            f"{scenario.name}: training.target_accuracy is missing; tuning needs to know how good the model must be"
+            f"{scenario.name}: training.target_accuracy (or target_loss, target_perplexity) is missing; tuning needs "
+            "to know how good the model must be"
         )
     return found
 
@@ -164,7 +165,7 @@ def tune_scenario(
     require_integer("processes", count, low=1, high=MOST_PROCESSES)
     law = scenario.rounds
     problem = (scenario if law is not None else replace(scenario, rounds=ANY_LAW)).problem()
-    untuned = None if law is None or aim is not None else _plan_or_none(problem)
+    known = None if law is None or aim is not None else _plan_or_none(problem)
     task = prepare(scenario, device, data_dir) if task is None else task
     pilots = pilots_of(task, wanted, seed)
     kept = PilotJournal(journal, identity_of_task(task) | _identity(wanted, seed))
@@ -178,7 +179,7 @@ def tune_scenario(
             budget=budget,
             trainings=trainings,
             seed=seed,
-            untuned=untuned,
+            prior_steps=None if known is None else known.rounds * known.local_steps,
             tell=tell,
         )
 
@@ -192,10 +193,10 @@ def tune_task(
     budget: Budget | None = None,
     trainings: int = 10,
     seed: int = 0,
-    untuned: Plan | None = None,
+    prior_steps: float | None = None,
     tell: Callable[[Progress], None] | None = None,
 ) -> Tuning:
-    """Find the recipe of a control problem, whose rounds model may be any; ``untuned`` is a plan to compare with."""
+    """Find the recipe of a control problem, whose rounds model may be any; ``prior_steps`` are those of a known law."""
     require_integer("trainings", trainings, low=1, high=MOST_TRAININGS)
     planning = FleetPlanning(problem)
     tuner = Tuner(
@@ -205,14 +206,14 @@ def tune_task(
         rate,
         budget=Budget() if budget is None else budget,
         trainings=trainings,
-        prior_steps=None if untuned is None else untuned.rounds * untuned.local_steps,
+        prior_steps=prior_steps,
         seed=seed,
     )
     if tell is not None:
         tuner.tell = _Teller(tuner, tell)
     tuned = tuner.tune()
     free = planning.plan(tuned.belief.law(), tuned.message)
-    name, joules = _untuned(tuned, planning, aim, untuned)
+    joules = _plain_joules(tuner, laboratory.start()[0])
     return Tuning(
         tuned=tuned,
         aim=aim,
@@ -222,7 +223,7 @@ def tune_task(
         sparsity=planning.problem_of(problem.rounds, tuned.message).sparsity,
         downlink_weight=None if problem.server is None else problem.server.weight,
         keeps_local_steps=free.local_steps != tuned.plan.local_steps,
-        untuned=name,
+        untuned=None if joules is None else f"{PLAIN.name} at its best step size, by its pace in the race",
         untuned_joules=joules,
     )
 
@@ -238,20 +239,16 @@ def _plan_or_none(problem: ControlProblem) -> Plan | None:
         return None
 
 
-def _untuned(tuned: Tuned, planning: FleetPlanning, aim: Aim, untuned: Plan | None) -> tuple[str | None, float | None]:
-    """Return a training to compare with, and its joules: the plan of [rounds], else plain SGD as the race saw it."""
-    if untuned is not None:
-        return "the plan of [rounds]", untuned.energy_joules
-    plain = [one for one in tuned.pilots if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
-    joules = [_expected_joules(one, planning, tuned.message, aim) for one in plain]
-    known = [one for one in joules if math.isfinite(one)]
-    return (f"{PLAIN.name} at its best step size in the race", min(known)) if known else (None, None)
-
-
-def _expected_joules(result: PilotResult, planning: FleetPlanning, message: str, aim: Aim) -> float:
-    spec = result.spec
-    joules = planning.round_joules(message, spec.local_steps, spec.sparsity, spec.downlink_sparsity)
-    return aim.expected_steps(result) / spec.local_steps * joules
+def _plain_joules(tuner: Tuner, start_loss: float) -> float | None:
+    """Return the joules of plain SGD at its best step size to the target, by its pace in the race; None if unknown."""
+    search, reference = tuner.search, tuner.search.reference
+    plain = [one for one in search.pilots if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
+    if reference is None or not plain:
+        return None
+    best = min(plain, key=lambda one: (-one.local_steps_taken, one.final_loss()))
+    pace = reference.pace_of(best, start_loss)
+    rounds = reference.steps / reference.plan.local_steps
+    return None if pace is None else pace * rounds * search.round_joules(reference.plan)
 
 
 class _Teller:

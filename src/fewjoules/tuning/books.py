@@ -37,9 +37,14 @@ class Budget:
         return cls(joules=number) if (match[2] or "").lower() in ("j", "joules") else cls(client_steps=number)
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether the budget is a number of client-steps or joules."""
+        return self.client_steps is not None or self.joules is not None
+
+    @property
     def allows_a_training(self) -> bool:
         """Whether a pilot to the target is always within the budget."""
-        return self.client_steps is None and self.joules is None and self.trainings >= 2.0
+        return not self.is_fixed and self.trainings >= 2.0
 
     def steps_left(self, books: "Books", training_steps: float, joules_per_step: float) -> float:
         """Return how many more local steps of all clients may be taken, if a training takes ``training_steps``."""

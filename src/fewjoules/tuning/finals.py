@@ -62,7 +62,8 @@ def _is_affordable(search: Search, race: Race, arm: Arm, limit: float, *, first:
     """Whether the budget allows the rest of the way to the target; the first finalist may exceed it."""
     expected = search.aim.expected_steps(race.results[arm])
     rest = min(expected, limit) - race.results[arm].local_steps_taken
-    spare = OVERDRAFT * expected if first else -RESERVE * limit
+    overdraft = 0.0 if search.budget.is_fixed else OVERDRAFT * expected
+    spare = overdraft if first else -RESERVE * limit
     within = rest <= max(steps_left(search, race), 0.0) + spare
     return within or (first and search.budget.allows_a_training)
 

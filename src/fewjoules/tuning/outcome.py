@@ -47,17 +47,5 @@ class Tuned:
     plain_rate: float
     client_steps: int
     joules: float
-    plain_joules: float | None
     expected_regret_joules: float
     notes: tuple[str, ...] = ()
-
-    @property
-    def saving_joules(self) -> float | None:
-        """Joules that one training saves against the untuned one; None if that is unknown."""
-        return None if self.plain_joules is None else self.plain_joules - self.plan.energy_joules
-
-    @property
-    def trainings_to_pay(self) -> float | None:
-        """Number of trainings after which the pilots have paid; None if they never do."""
-        saved = self.saving_joules
-        return None if saved is None or saved <= 0.0 else self.joules / saved

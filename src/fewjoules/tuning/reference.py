@@ -4,6 +4,7 @@ Its pilot to the target tells the scale of the law. A pilot at another plan need
 that the winner had after a third of its steps, and takes as much longer to the target as it took to this level.
 """
 
+import math
 from dataclasses import dataclass
 
 from fewjoules.planner.plan import Plan
@@ -37,3 +38,15 @@ class Reference:
     def rate_at(self, plan: Plan) -> float:
         """Return the winner's step size scaled to the H of another plan."""
         return self.winner.rate * (plan.local_steps / self.plan.local_steps) ** self.winner.optimiser.rate_power
+
+    def pace_of(self, other: PilotResult, start_loss: float) -> float | None:
+        """Return how many times the winner's steps another pilot at the same plan took to its loss; None if unknown.
+
+        ``start_loss`` is that of the untrained model.
+        """
+        level, first = other.final_loss(), self.pilot.losses[0]
+        if not first <= level < start_loss:
+            own = self.pilot.steps_to_loss(level)
+        else:
+            own = self.pilot.steps[0] * math.log(start_loss / level) / math.log(start_loss / first)
+        return None if own is None or own <= 0.0 or level >= start_loss else other.local_steps_taken / own

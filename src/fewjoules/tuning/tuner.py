@@ -19,7 +19,6 @@ import numpy as np
 from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.planner.plan import Plan
 from fewjoules.tuning.aim import Aim
-from fewjoules.tuning.arms import PLAIN
 from fewjoules.tuning.belief import Belief
 from fewjoules.tuning.books import Budget
 from fewjoules.tuning.design import best_decision
@@ -98,17 +97,9 @@ class Tuner:
             plain_rate=plain_rate,
             client_steps=search.books.client_steps,
             joules=search.books.joules,
-            plain_joules=self._plain_joules(race),
             expected_regret_joules=best_decision(search.belief, decisions)[1],
             notes=tuple(search.notes),
         )
-
-    def _plain_joules(self, race: Race) -> float | None:
-        """Return the joules to the target of plain SGD with the step size that was given; None if unknown."""
-        plain = [arm for arm in race.results if arm.optimiser == PLAIN and math.isclose(arm.rate, self.rate)]
-        steps = self.aim.expected_steps(race.results[plain[0]]) if plain else math.inf
-        plan = self.search.race_plan
-        return steps * (self.search.round_joules(plan) / plan.local_steps) if math.isfinite(steps) else None
 
 
 def _first_plan(planning: Planning, law: RoundsModel) -> tuple[str, Plan]:
