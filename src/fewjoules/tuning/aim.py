@@ -8,6 +8,10 @@ import numpy as np
 from fewjoules.arrays import FloatArray
 from fewjoules.tuning.pilot import PilotResult
 
+_TAIL = 0.4  # of the steps, from where on a curve is straight enough for a line
+_MOST_LOG_STEPS = 60.0  # keeps exp() finite
+_MOST_LOG_PERPLEXITY = 700.0  # the same
+
 
 @dataclass(frozen=True, slots=True)
 class Aim:
@@ -25,7 +29,7 @@ class Aim:
         """Return the metric of a model."""
         if self.metric == "accuracy":
             return accuracy
-        return loss if self.metric == "loss" else math.exp(min(loss, 700.0))
+        return loss if self.metric == "loss" else math.exp(min(loss, _MOST_LOG_PERPLEXITY))
 
     def progress(self, value: float, start: float) -> float:
         """Return which part of the way from ``start`` to the target a value has come."""
@@ -46,29 +50,29 @@ class Aim:
         return None
 
     def expected_steps(self, result: PilotResult, *, errors: float = 0.0) -> float:
-        """Return the steps to the target: as measured, or by a line through the second half of the curve.
+        """Return the steps to the target: as measured, or by a line through the later part of the curve.
 
-        The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps), steeper by so many standard
-        ``errors``. A curve that has stopped gives infinity.
+        The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps). ``errors`` makes it steeper by
+        so many standard errors of its slope. A curve that has stopped getting better gives infinity.
         """
         reached = self.steps_to_target(result)
         if reached is not None:
             return reached
-        half = [
+        tail = [
             (math.log(steps), self._straight(value))
             for steps, value in zip(result.steps, result.metrics, strict=True)
-            if steps >= max(0.4 * result.steps[-1], 1) and math.isfinite(value)
+            if steps >= max(_TAIL * result.steps[-1], 1) and math.isfinite(value)
         ]
-        if len(half) < 2:
+        if len(tail) < 2:
             return math.inf
-        logs, values = np.array(half).T
+        logs, values = np.array(tail).T
         slope, height = np.polyfit(logs - logs[-1], values, 1)
         target = self._straight(self.target)
         if errors:
             slope += math.copysign(errors * _slope_error(logs, values), target - values[-1])
         if slope * (target - values[-1]) <= 0.0:
             return math.inf
-        return math.exp(min(logs[-1] + max((target - height) / slope, 0.0), 60.0))
+        return math.exp(min(logs[-1] + max((target - height) / slope, 0.0), _MOST_LOG_STEPS))
 
     def _straight(self, value: float) -> float:
         """Return the value on the scale on which curves are nearly straight in ln(steps)."""

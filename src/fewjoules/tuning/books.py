@@ -14,7 +14,7 @@ _BUDGET = re.compile(r"\s*([0-9.eE+-]+)\s*(steps|client-steps|J|joules)?\s*")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What pilots may cost; without a number, so many times the client-steps of the planned training."""
+    """What pilots may cost: client-steps, or joules, or else a number of trainings like the planned one."""
 
     client_steps: float | None = None
     joules: float | None = None
@@ -65,10 +65,11 @@ class Books:
     rounds_of: dict[str, int] = field(default_factory=dict)
 
     def add(self, result: PilotResult) -> None:
-        """Book a pilot."""
+        """Book the rounds that a pilot adds to its training."""
         key = result.spec.training_key
-        new = max(0, result.rounds - self.rounds_of.get(key, 0))
-        self.rounds_of[key] = self.rounds_of.get(key, 0) + new
+        booked = self.rounds_of.get(key, 0)
+        new = max(0, result.rounds - booked)
+        self.rounds_of[key] = booked + new
         self.client_steps += new * result.spec.local_steps * self.clients
         self.joules += new * self.round_joules(result.spec)
 

@@ -1,4 +1,4 @@
-"""The finals of the race: its best arms are trained to the target, the first one in any case that the budget allows."""
+"""The finals of the race: train its best arms to the target, and take the one that gets there in the fewest steps."""
 
 import math
 

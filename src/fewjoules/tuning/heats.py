@@ -1,7 +1,7 @@
 """The heats of the race: which are held, and how many pilots each may have by the budget that is left.
 
-The budget is told in trainings, so it grows and shrinks with the steps that a training seems to take. Early curves
-promise too much; until a pilot has reached the target, these steps are kept within limits.
+By default the budget is a number of trainings, so it depends on the steps that a training seems to take. Early curves
+promise too much, and these steps are kept within limits.
 """
 
 import math

@@ -43,7 +43,7 @@ class Race:
     longer_heat: int | None = None  # of plain SGD, where one of the shortest length was too short to see anything
 
     def run_plain(self, rate: float, most: int) -> None:
-        """Find the step size of plain SGD and the length of a heat; ``most`` step sizes begin."""
+        """Find the step size of plain SGD, beginning with up to ``most`` of them, and the length of a heat."""
         arms = [Arm(PLAIN, factor * rate) for factor in FIRST_RATES[:most]]
         for _ in range(MOST_DOUBLINGS):
             self.hold(arms)

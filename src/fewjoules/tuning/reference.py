@@ -1,7 +1,8 @@
 """The winner of the race as the measure of other plans.
 
-Its pilot to the target tells the scale of the law. A pilot at another plan need not go that far: it goes to the loss
-that the winner had after a third of its steps, and takes as much longer to the target as it took to this level.
+Its pilot to the target tells the scale of the law. A pilot at another plan need not go that far. It goes to a level,
+the loss that the winner had after a third of its steps; if it takes twice the winner's steps to the level, it is
+expected to take twice the winner's steps to the target.
 """
 
 import math

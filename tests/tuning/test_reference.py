@@ -1,0 +1,35 @@
+"""The winner of the race as the measure of pilots at other plans."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fewjoules.tuning.arms import PLAIN, optimisers
+from fewjoules.tuning.race import Arm
+from fewjoules.tuning.reference import Reference
+from tests.tuning.curves import result_of
+
+PILOT = result_of([10, 20, 30, 60, 90], [2.0, 1.5, 1.2, 0.8, 0.5])
+
+
+def reference_of(pilot=PILOT, steps=90.0, optimiser=PLAIN):
+    return Reference(Arm(optimiser, 0.4), SimpleNamespace(local_steps=4), pilot, steps)
+
+
+def test_the_level_is_the_loss_after_a_third_of_the_steps():
+    assert reference_of().level == 1.2
+
+
+def test_the_level_is_the_first_loss_where_a_third_of_the_steps_comes_before_it():
+    assert reference_of(steps=12.0).level == 2.0
+
+
+def test_twice_the_steps_to_the_level_are_twice_the_steps_to_the_target():
+    assert reference_of().steps_to_target(60.0) == pytest.approx(180.0)
+
+
+def test_the_step_size_falls_with_the_root_of_local_steps_but_for_adam():
+    adam = next(one for one in optimisers(1, 100.0) if "Adam" in one.name)
+    plan = SimpleNamespace(local_steps=16)
+    assert reference_of().rate_at(plan) == pytest.approx(0.2)
+    assert reference_of(optimiser=adam).rate_at(plan) == pytest.approx(0.4)
