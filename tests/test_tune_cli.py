@@ -106,7 +106,7 @@ def test_the_report_tells_ranking_recipe_prediction_proof_and_payment(tuned):
     books = record["books"]
     assert f"the {books['pilots']} pilots would cost" in words
     assert f"so they have paid after {books['trainings_to_pay']} training" in words
-    assert "against the plan of [rounds]" in words
+    assert "against SGD at its best step size, by its pace in the race" in words
 
 
 def test_the_record_has_the_documented_keys(tuned):
@@ -168,7 +168,7 @@ def test_json_prints_the_record_and_nothing_else(tmp_path):
 def test_a_scenario_without_a_rounds_law_is_tuned(tmp_path):
     done = tune(tmp_path, text=TEXT.replace(LAW, ""))
     assert done.exit_code == 0, done.stderr
-    assert "against SGD at its best step size in the race" in " ".join(done.stdout.split())
+    assert "against SGD at its best step size, by its pace in the race" in " ".join(done.stdout.split())
     assert Scenario.from_toml(tmp_path / "tuned.toml").rounds is None
 
 
@@ -288,7 +288,7 @@ def test_an_option_that_cannot_be_is_refused_before_anything_is_written(tmp_path
 
 
 def test_a_scenario_without_a_target_is_refused(tmp_path):
-    assert_refused(tune(tmp_path, text=SCENARIO), "training.target_accuracy is missing")
+    assert_refused(tune(tmp_path, text=SCENARIO), "training.target_accuracy (or target_loss, target_perplexity) is missing")
     assert not (tmp_path / "out").exists()
 
 

@@ -60,8 +60,8 @@ def test_the_command_refuses_a_law_that_it_cannot_plan_with(tmp_path):
     file = tmp_path / "laws.toml"
     laws = "message_size = {entry_bits = 2.0}\n"
     file.write_text(text(laws=laws, sparsity="{min = 2.0, max = 400.0}"))
-    assert CliRunner().invoke(app, ["plan", str(file)]).exit_code == 0
+    assert CliRunner().invoke(app, ["plan", str(file), "--scheme", "flexible"]).exit_code == 0
     file.write_text(text(laws=laws))
-    refused = CliRunner().invoke(app, ["plan", str(file)])
+    refused = CliRunner().invoke(app, ["plan", str(file), "--scheme", "flexible"])
     assert refused.exit_code == 2
     assert "entry_bits of messages must be at least 2.429 for sparsities from 1 on, got 2.0" in refused.output

@@ -1,4 +1,4 @@
-"""The winner of the race as the measure of pilots at other plans."""
+"""The winner of the race as the measure of pilots at other plans and of other optimisers."""
 
 from types import SimpleNamespace
 
@@ -33,3 +33,18 @@ def test_the_step_size_falls_with_the_root_of_local_steps_but_for_adam():
     plan = SimpleNamespace(local_steps=16)
     assert reference_of().rate_at(plan) == pytest.approx(0.2)
     assert reference_of(optimiser=adam).rate_at(plan) == pytest.approx(0.4)
+
+
+def test_a_pilot_that_took_twice_the_steps_to_its_loss_has_half_the_pace():
+    slow = result_of([20, 40, 60], [2.0, 1.5, 1.2])
+    assert reference_of().pace_of(slow, 2.3) == pytest.approx(2.0)
+
+
+def test_before_the_first_evaluation_the_loss_falls_by_a_power_from_the_untrained_model():
+    start, level = 2.5, (2.5 * 2.0) ** 0.5  # half of the way in the logarithm, so half of the first 10 steps
+    assert reference_of().pace_of(result_of([20], [level]), start) == pytest.approx(4.0)
+
+
+def test_the_pace_of_a_pilot_that_learnt_nothing_or_beat_the_winner_is_unknown():
+    assert reference_of().pace_of(result_of([20], [2.6]), 2.5) is None
+    assert reference_of().pace_of(result_of([20], [0.1]), 2.5) is None
