@@ -16,7 +16,6 @@ class News:
     client_steps: int
     joules: float
     expected_steps: float | None
-    best: str | None
     result: PilotResult | None = None
 
 

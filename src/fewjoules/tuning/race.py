@@ -17,7 +17,7 @@ from fewjoules.tuning.pilot import PilotResult
 
 SHORTEST_HEAT = 24  # local steps
 PART_OF_WAY = 0.2  # to the target, that plain SGD goes in the first heat
-MOST_DOUBLINGS = 8  # of the shortest heat, for plain SGD to get there
+MOST_HEATS = 7  # of plain SGD, to get there: the next is twice as long, or has a smaller step size if all blew up
 STEP = 2.0  # factor between neighbouring step sizes
 AS_GOOD = 1.03  # steps or a loss within this factor of the best are as good
 LEAST_RATE = 1e-6  # below which no smaller step size is tried
@@ -45,14 +45,15 @@ class Race:
     def run_plain(self, rate: float, most: int) -> None:
         """Find the step size of plain SGD, beginning with up to ``most`` of them, and the length of a heat."""
         arms = [Arm(PLAIN, factor * rate) for factor in FIRST_RATES[:most]]
-        for _ in range(MOST_DOUBLINGS):
+        for tried in range(MOST_HEATS):
             self.hold(arms)
             if most == len(FIRST_RATES):
                 self._extend(PLAIN)
             best = self.ranked()[:2]
-            if best and self._way(best[0]) >= PART_OF_WAY:
+            if tried == MOST_HEATS - 1 or (best and self._way(best[0]) >= PART_OF_WAY):
                 return
-            self.heat = self.longer_heat = 2 * self.heat
+            if best:
+                self.heat = self.longer_heat = 2 * self.heat
             arms = best or [Arm(PLAIN, min(arm.rate for arm in self.results) / STEP**2)]
 
     def run_others(self, most: int, *, longer: bool) -> None:

@@ -39,8 +39,9 @@ def _best_arm(search: Search, reference: Reference, plan: Plan) -> tuple[Arm, fl
     """Return the winner with the best of a few step sizes at a plan, and its steps to the level; infinite if none."""
     scaled, level = reference.rate_at(plan), reference.level
     expected = search.predicted_steps(plan)
-    affordable = int(search.steps_left(expected, plan) / max(LEVEL_PART * expected, 1.0))
-    arms = [Arm(reference.winner.optimiser, factor * scaled) for factor in RATES][: max(1, affordable)]
+    affordable = search.steps_left(expected, plan) / max(LEVEL_PART * expected, 1.0)
+    arms = [Arm(reference.winner.optimiser, factor * scaled) for factor in RATES]
+    arms = arms[: max(1, int(min(affordable, len(arms))))]
     limit = math.ceil(PATIENCE * LEVEL_PART * expected)
     results = search.run([search.spec(arm, limit, plan, level=level) for arm in arms])
     taken = [one.steps_to_loss(level) or math.inf if one.alive else math.inf for one in results]

@@ -102,7 +102,6 @@ class Search:
             client_steps=self.books.client_steps,
             joules=self.books.joules,
             expected_steps=self.expected_steps,
-            best=None,
             result=result,
         )
 
