@@ -11,7 +11,7 @@ from fewjoules.tuning.search import PATIENCE, Search
 
 FINALISTS = 3  # optimisers of which the best arm may be trained to the target
 CLOSE = 1.25  # a later finalist is trained if its curve promises less than so many times the steps of the best
-RESERVE = 0.35  # of a training, that later finalists leave for pilots of the law
+RESERVE = 0.1  # of a training, that later finalists leave for pilots of the law
 OVERDRAFT = 0.5  # of a training, by which the budget may be exceeded so that a pilot gets to the target
 EXTENSIONS = 2  # times that a pilot to the target is followed, the second time further
 MARGIN = 1.5  # a pilot is followed for so many times the steps that its curve promises
