@@ -143,7 +143,7 @@ class Bench:
         from fewjoules.runs.task import varied
         from fewjoules.tuning.aim import Aim
 
-        aim = Aim("accuracy", self.study.target, True)
+        aim = Aim("accuracy", self.study.target)
         options = self.task.training.options(self.scenario.files) | {"precision": self.precision}
         lab = Pilots(varied(self.task, seed=TUNING_SEED), options, aim, seed=TUNING_SEED)
         lab._graphs = self.graphs

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from fewjoules.tuning.aim import Aim
 from tests.tuning.curves import result_of
 
-ACCURACY = Aim("accuracy", 0.9, rises=True)
-LOSS = Aim("loss", 0.3, rises=False)
-PERPLEXITY = Aim("perplexity", 20.0, rises=False)
+ACCURACY = Aim("accuracy", 0.9)
+LOSS = Aim("loss", 0.3)
+PERPLEXITY = Aim("perplexity", 20.0)
 STEPS = np.arange(10, 410, 10)
 
 
@@ -26,11 +26,11 @@ def test_the_perplexity_of_a_huge_loss_is_finite():
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_progress_is_nothing_at_the_start_and_all_at_the_target(start, value):
     for target in (-0.5, 1.5):
-        aim = Aim("accuracy", target, rises=target > start)
+        aim = Aim("accuracy", target)
         assert aim.progress(target, start) == 1.0
         assert aim.progress(start, start) == 0.0
         assert aim.progress(start + value * (target - start), start) == pytest.approx(value, abs=1e-9)
-    assert Aim("accuracy", start, rises=True).progress(value, start) == 1.0
+    assert Aim("accuracy", start).progress(value, start) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_best_value_and_the_steps_to_the_target(aim, values, best, steps):
 def test_a_target_that_was_reached_takes_the_steps_it_took(values):
     steps = [10 * (at + 1) for at in range(len(values))]
     result = result_of(steps, values, values)
-    aim = Aim("accuracy", max(values), rises=True)
+    aim = Aim("accuracy", max(values))
     assert aim.expected_steps(result) == aim.steps_to_target(result) == steps[values.index(max(values))]
 
 
@@ -61,7 +61,7 @@ def test_a_target_that_was_reached_takes_the_steps_it_took(values):
 def test_a_power_law_is_met_between_the_two_extrapolations(exponent):
     """Their geometric mean: the power law itself is exact, the line in ln(steps) comes too early."""
     losses = 2.0 * (STEPS / 10.0) ** -exponent
-    aim = Aim("loss", 0.8 * float(losses[-1]), rises=False)
+    aim = Aim("loss", 0.8 * float(losses[-1]))
     exact = 400.0 * 0.8 ** (-1.0 / exponent)
     assert 400.0 <= aim.expected_steps(result_of(STEPS, losses)) <= 1.0001 * exact
 
@@ -69,7 +69,7 @@ def test_a_power_law_is_met_between_the_two_extrapolations(exponent):
 def test_a_line_in_ln_steps_is_met_between_the_two_extrapolations():
     accuracies = 0.1 + 0.1 * np.log(STEPS)
     exact = math.exp(8.0)
-    aim = Aim("accuracy", 0.9, rises=True)
+    aim = Aim("accuracy", 0.9)
     assert exact <= aim.expected_steps(result_of(STEPS, 1.0 - accuracies, accuracies)) <= 10.0 * exact
 
 
@@ -83,7 +83,7 @@ def test_a_flat_curve_never_meets_the_target():
     assert ACCURACY.expected_steps(result_of(STEPS, np.full(STEPS.size, 0.7))) == math.inf
 
 
-@pytest.mark.parametrize("aim", [ACCURACY, Aim("loss", 0.1, rises=False), Aim("perplexity", 1.1, rises=False)])
+@pytest.mark.parametrize("aim", [ACCURACY, Aim("loss", 0.1), Aim("perplexity", 1.1)])
 def test_a_target_just_ahead_of_a_curve_that_levels_off_is_near(aim):
     way = 1.0 - np.exp(-STEPS / 80.0)
     reached = float(way[-1])
@@ -97,7 +97,7 @@ def test_a_target_just_ahead_of_a_curve_that_levels_off_is_near(aim):
 @given(st.integers(1, 5), st.floats(0.01, 10.0))
 def test_more_of_the_way_never_takes_fewer_steps(further, exponent):
     losses = 2.0 * (STEPS / 10.0) ** (-0.1 * exponent)
-    near, far = (Aim("loss", part * float(losses[-1]), rises=False) for part in (0.99, 0.99 ** (1 + further)))
+    near, far = (Aim("loss", part * float(losses[-1])) for part in (0.99, 0.99 ** (1 + further)))
     result = result_of(STEPS, losses)
     assert near.expected_steps(result) <= far.expected_steps(result)
 

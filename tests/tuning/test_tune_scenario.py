@@ -24,7 +24,7 @@ from tests.scenario.test_training_scenario import SCENARIO, trained_with
 CPU = torch.device("cpu")
 TEXT = trained_with("target_accuracy = 0.8")
 LAW = SCENARIO[SCENARIO.index("[rounds]") : SCENARIO.index("[limits]")]
-ACCURACY = Aim("accuracy", 0.8, rises=True)
+ACCURACY = Aim("accuracy", 0.8)
 
 
 def scenario_of(text):
@@ -93,9 +93,9 @@ def test_a_scenario_without_a_target_is_refused():
 @pytest.mark.parametrize(
     ("options", "aim"),
     [
-        ({"target_accuracy": 0.9, "target_loss": None}, Aim("accuracy", 0.9, rises=True)),
-        ({"target_loss": 0.3}, Aim("loss", 0.3, rises=False)),
-        ({"target_perplexity": 6}, Aim("perplexity", 6.0, rises=False)),
+        ({"target_accuracy": 0.9, "target_loss": None}, Aim("accuracy", 0.9)),
+        ({"target_loss": 0.3}, Aim("loss", 0.3)),
+        ({"target_perplexity": 6}, Aim("perplexity", 6.0)),
         ({"seed": 3}, None),
     ],
 )

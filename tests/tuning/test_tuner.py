@@ -35,7 +35,7 @@ def ratios(found):
 def test_the_recipe_is_near_the_best_possible(usual):
     assert ratios(usual).min() >= 1.0 - 1e-9
     assert np.median(ratios(usual)) <= 1.12
-    assert np.quantile(ratios(usual), 0.9) <= 1.7
+    assert np.quantile(ratios(usual), 0.9) <= 1.55
 
 
 def test_step_size_and_plan_are_near_the_best_of_the_chosen_optimiser(usual):
@@ -45,8 +45,8 @@ def test_step_size_and_plan_are_near_the_best_of_the_chosen_optimiser(usual):
 
 
 def test_a_target_in_reach_is_seldom_given_up(usual, frugal):
-    assert usual.count(None) <= 9
-    assert frugal.count(None) <= 9
+    assert usual.count(None) <= 2
+    assert frugal.count(None) <= 2
 
 
 def test_a_quarter_of_the_budget_makes_the_recipe_little_worse(usual, frugal):
@@ -61,8 +61,8 @@ def test_a_quarter_of_the_budget_is_less_than_half_as_many_client_steps(usual, f
 def test_tuning_takes_about_four_trainings(usual):
     spent = np.array([one.trainings for one in told(usual)])
     allowed = np.array([4.0 + one.longest_steps for one in told(usual)])
-    assert np.mean(spent <= allowed) >= 0.6
-    assert np.quantile(spent, 0.9) <= 9.0
+    assert np.mean(spent <= allowed) >= 0.8
+    assert np.quantile(spent, 0.9) <= 6.5
 
 
 def test_tuning_stops_after_few_pilots(usual, frugal):
@@ -151,7 +151,7 @@ def test_without_noise_the_steps_of_the_reference_are_those_of_the_world():
 
 
 def test_a_target_that_the_untrained_model_has_needs_no_search_of_long_curves():
-    world = replace(World.random(0), aim=Aim("loss", 10.0, rises=False))
+    world = replace(World.random(0), aim=Aim("loss", 10.0))
     tuned = tuner_of(world).tune()
     assert math.isfinite(tuned.plan.energy_joules)
 

@@ -115,7 +115,7 @@ class World:
             kind_delays={kind: 1.0 + (one.delay - 1.0) * rng.uniform(0.0, 2.0) for kind, one in MESSAGES.items()},
             size_factors={kind: math.exp(0.05 * rng.standard_normal()) for kind in MESSAGES},
             exponent=rng.uniform(0.3, 0.8),
-            aim=Aim("accuracy", accuracy_of(target_loss), True) if rises else Aim("loss", target_loss, False),
+            aim=Aim("accuracy", accuracy_of(target_loss)) if rises else Aim("loss", target_loss),
             target_loss=target_loss,
             seed=seed,
         )

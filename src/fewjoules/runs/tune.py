@@ -11,6 +11,7 @@ from fewjoules.engine.models.loss import Loss, cross_entropy
 from fewjoules.engine.models.networks import parameter_count, statistics_count
 from fewjoules.engine.simulator.federation import Federation
 from fewjoules.errors import InvalidInputError, require_number, shown
+from fewjoules.ledger.target import NAMES
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.recipe import Recipe
@@ -20,7 +21,7 @@ from fewjoules.runs.pilot_journal import PilotJournal
 from fewjoules.runs.pilots import Pilots
 from fewjoules.runs.train import Arrays, gather, require_kinds, require_loss
 from fewjoules.runs.training import Task
-from fewjoules.runs.tuning import ANY_LAW, LARGEST_SEED, SEED_OFFSET, TARGETS, Progress, tune_task
+from fewjoules.runs.tuning import ANY_LAW, LARGEST_SEED, SEED_OFFSET, Progress, tune_task
 from fewjoules.scenario.planned_fleet import needs_batch, planned_fleet
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.books import Budget
@@ -94,13 +95,13 @@ def tune(
 def _aim(target: Any) -> Aim:
     """Return the aim of a number or of a mapping with one metric; refuse anything else."""
     given = target if isinstance(target, Mapping) else {"accuracy": target}
-    if len(given) != 1 or not set(given) <= set(TARGETS):
+    if len(given) != 1 or not set(given) <= set(NAMES):
         raise InvalidInputError(
-            f"target must be an accuracy, or a mapping of one of {', '.join(TARGETS)} to a number, got {shown(target)}"
+            f"target must be an accuracy, or a mapping of one of {', '.join(NAMES)} to a number, got {shown(target)}"
         )
     ((metric, value),) = given.items()
     low, high = {"accuracy": (0.0, 1.0), "perplexity": (1.0, float("inf"))}.get(metric, (0.0, float("inf")))
-    return Aim(metric, require_number(f"target {metric}", value, low=low, high=high, above=True), TARGETS[metric])
+    return Aim(metric, require_number(f"target {metric}", value, low=low, high=high, above=True))
 
 
 def _checked(options: dict[str, Any], clients: int) -> dict[str, Any]:

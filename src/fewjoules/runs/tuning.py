@@ -12,6 +12,7 @@ import torch
 from fewjoules.convergence.rounds import PowerLawRounds
 from fewjoules.engine.algorithm.options import overridden
 from fewjoules.errors import InfeasiblePlanError, InvalidInputError, require_integer
+from fewjoules.ledger.target import Target
 from fewjoules.physics.message_size import MessageSize
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
@@ -32,7 +33,6 @@ from fewjoules.tuning.pilot import Laboratory, PilotResult
 from fewjoules.tuning.planning import FleetPlanning, choice_of
 from fewjoules.tuning.tuner import Tuner
 
-TARGETS = {"accuracy": True, "loss": False, "perplexity": False}  # metrics, and whether they rise
 SEED_OFFSET = 1000  # so that pilots have other weights, batches and parts of the data than the training
 LARGEST_SEED = 2**63 - 1
 MOST_PROCESSES = 64
@@ -113,11 +113,9 @@ class Tuning:
 
 
 def aim_of(options: Mapping[str, Any]) -> Aim | None:
-    """Return the target among the options of a training: accuracy, else loss, else perplexity."""
-    for metric, rises in TARGETS.items():
-        if options.get(f"target_{metric}") is not None:
-            return Aim(metric, float(options[f"target_{metric}"]), rises)
-    return None
+    """Return the target among the options of a training."""
+    target = Target.of(options)
+    return None if target is None else Aim(target.name, target.value)
 
 
 def require_aim(scenario: Scenario) -> Aim:

@@ -15,11 +15,15 @@ _MOST_LOG_PERPLEXITY = 700.0  # the same
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A metric (accuracy, loss or perplexity), its target, and whether it rises towards it."""
+    """A metric (accuracy, loss or perplexity) and its target."""
 
     metric: str
     target: float
-    rises: bool
+
+    @property
+    def rises(self) -> bool:
+        """Whether more is better."""
+        return self.metric == "accuracy"
 
     def reached(self, value: float) -> bool:
         """Whether a value is at the target or beyond."""
