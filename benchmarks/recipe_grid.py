@@ -251,6 +251,7 @@ def report(task: GridTask, runs: list[dict[str, Any]]) -> None:
             found = {(run["H"], run["delta"]): run for run in own if (run["optimiser"], run["rate"]) == (name, rate)}
             rows.append([f"{name} {rate:g}", *(_both(found.get(cell), task.target) for cell in cells)])
         print_table(["optimiser", *(f"{H} x {delta:g}" for H, delta in cells)], rows)
+    _print_law(task, [run for run in runs if run["values"] == "float32"])
     for scale in (1.0, 1000.0):
         costs = []
         for run in runs:
@@ -264,6 +265,22 @@ def report(task: GridTask, runs: list[dict[str, Any]]) -> None:
             for joules, run in sorted(costs, key=lambda pair: pair[0])[:8]
         ]
         print_table(["optimiser", "H x sparsity", "values", "J"], rows, text_columns=3)
+
+
+def _print_law(task: GridTask, runs: list[dict[str, Any]]) -> None:
+    """Fit the rounds law to the best optimiser and step size of every cell, by the steps on the data kept aside."""
+    from fewjoules.convergence.fit import PilotRuns, fit_power_law_rounds
+
+    best: dict[tuple[int, float], int] = {}
+    for run in runs:
+        steps, cell = _steps_to(run, task.target, "accuracy"), (run["H"], run["delta"])
+        if steps is not None:
+            best[cell] = min(steps, best.get(cell, steps))
+    H, delta = (np.array(column, dtype=np.float64) for column in zip(*best, strict=True))
+    fit = fit_power_law_rounds(PilotRuns(sparsity=delta, local_steps=H, rounds=np.array(list(best.values())) / H))
+    ends = ", ".join(f"{name} {low:.3g} to {high:.3g}" for name, (low, high) in fit.intervals.items())
+    rms = float(np.sqrt(np.mean(fit.log_residuals**2)))
+    print(f"\nlaw of the best of each of {len(best)} cells: {fit.model}, rms of ln K {rms:.3f}; 95 %: {ends}")
 
 
 def _steps_to(run: dict[str, Any], target: float, column: str) -> int | None:
