@@ -5,7 +5,9 @@ third set of messages comes from made-up updates of LeNet5's size, with a scale 
 are fitted to the sparsities 1, 5, 20, 100 and 500 of all kinds together (``fit_message_size``), and predict the others.
 Errors are predicted / measured - 1 in percent; a star marks what was fitted, and the last column has the largest error
 at the sparsities between. Below sparsity 2 the codec writes the missing positions or none at all: for coarse values no
-law is fitted there, and the errors show what plans then get wrong.
+law is fitted there, and the errors show what plans then get wrong. The last table tells what that means in joules: for
+one device, H = 1, the prior law of rounds and bits of any price, the law's plan is compared with the best one by the
+measured sizes (straight lines between them on logarithmic scales), and its predicted joules with the true ones.
 """
 
 import argparse
@@ -21,12 +23,14 @@ from report import git_commit, print_table, processor
 
 from fewjoules.codec import SparseUpdate, encode
 from fewjoules.codec.select import top_k_with_feedback
+from fewjoules.convergence.rounds import PowerLawRounds
 from fewjoules.physics.message_fit import VALUE_KINDS, MessageObservation, fit_message_size, least_observed_sparsity
 from fewjoules.physics.message_size import MessageSize, least_entry_bits
 from fewjoules.planner.schemes import unified
 from fewjoules.runs.task import options_for, prepare, varied
 from fewjoules.runs.training import train_task
 from fewjoules.scenario import Scenario
+from fewjoules.tuning.belief import PRIOR_A, PRIOR_C, PRIOR_Q
 
 SPARSITIES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 FITTED = (1.0, 5.0, 20.0, 100.0, 500.0)
@@ -34,6 +38,8 @@ PREDICTED = (10.0, 50.0, 200.0)
 FORMULA_BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "qsgd": 5, "ternary": 2, "two-bit": 2}
 LEVELS = 15
 LENET5 = ((500, 0.02), (20, 0.03), (25_000, 4e-3), (50, 0.01), (400_000, 8e-4), (500, 3e-3), (5000, 6e-3), (10, 0.02))
+
+DENSE_MESSAGE_STEPS = 10.0 ** np.arange(-2.0, 4.01, 0.25)  # joules of a dense float32 message, as steps
 
 Sizes = Mapping[tuple[str, float], tuple[float, float]]  # kind and sparsity to exact sparsity and mean bits
 
@@ -106,6 +112,24 @@ def print_errors(title: str, sizes: Sizes, parameters: int, law_of: Callable[[st
     print_table(["values", "law", *(f"{one:g}" for one in SPARSITIES), "10, 50, 200"], table, text_columns=2)
 
 
+def print_regrets(sizes: Sizes, parameters: int, law_of: Callable[[str], MessageSize]) -> None:
+    """Print what the errors of laws cost plans from sparsity 4 on: joules above the best, and errors of predictions."""
+    print("\n  plans by these laws, worst of all prices of bits, in percent")
+    sparsity = np.geomspace(4.0, SPARSITIES[-1], 500)
+    rounds = PowerLawRounds(tau=1.0, c=PRIOR_C, a=PRIOR_A, q=PRIOR_Q).rounds(sparsity**PRIOR_Q, 1, 1)
+    table = []
+    for kind in VALUE_KINDS:
+        exact, bits = np.log([sizes[kind, one] for one in SPARSITIES]).T
+        measured, planned = np.exp(np.interp(np.log(sparsity), exact, bits)), law_of(kind).bits(parameters, sparsity)
+        prices = DENSE_MESSAGE_STEPS[:, None] / (32.0 * parameters)
+        true, predicted = rounds * (1.0 + prices * measured), rounds * (1.0 + prices * planned)
+        rows, chosen = np.arange(len(prices)), predicted.argmin(axis=1)
+        regret = true[rows, chosen] / true.min(axis=1) - 1.0
+        error = predicted[rows, chosen] / true[rows, chosen] - 1.0
+        table.append([kind, f"{100.0 * regret.max():.2f}", f"{100.0 * np.abs(error).max():.1f}"])
+    print_table(["values", "above the best plan", "error of predicted joules"], table)
+
+
 def report(title: str, parameters: int, sizes: Sizes, exponent: float) -> None:
     """Print what messages took, and the errors of formula (25) and of the fitted laws."""
     print(f"\n{title}, {parameters:,} parameters\n\n  bits of an entry, all bits of the message counted")
@@ -126,6 +150,7 @@ def report(title: str, parameters: int, sizes: Sizes, exponent: float) -> None:
         rms = f"rms {100.0 * fit.rms_relative_residual:.1f} %"
         title = f"laws fitted for {plans} (entry_bits of at least {least:.3f}), {rms}"
         print_errors(title, sizes, parameters, fit.laws.__getitem__, fitted=True)
+        print_regrets(sizes, parameters, fit.laws.__getitem__)
 
 
 def main() -> None:

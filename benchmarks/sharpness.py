@@ -52,8 +52,8 @@ def sharpness(task: Task, weights: torch.Tensor, batch: int, seed: int) -> list[
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(BATCHES):
-        numbers = torch.from_numpy(rng.choice(len(samples.targets), batch, replace=False)).to(samples.inputs.device)
-        found.append(largest_eigenvalue(net, samples.inputs[numbers], samples.targets[numbers]))
+        numbers = torch.from_numpy(rng.choice(len(samples), batch, replace=False))
+        found.append(largest_eigenvalue(net, *samples.take(numbers)))
     return found
 
 

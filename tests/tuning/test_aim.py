@@ -112,3 +112,22 @@ def test_a_curve_that_begins_with_the_untrained_model_is_followed():
     values = np.array([0.1, 0.5, 0.6])
     assert ACCURACY.expected_steps(result_of([0, 10, 20], values)) > 20.0
     assert ACCURACY.expected_steps(result_of([0], values[:1])) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("own", "like"),
+    [(Aim("f1", 0.9, upwards=True), ACCURACY), (Aim("error", 0.3, upwards=False), LOSS)],
+    ids=["rising", "falling"],
+)
+def test_a_metric_of_the_users_own_is_extrapolated_as_an_accuracy_or_as_a_loss(own, like):
+    curve = 0.5 + 0.1 * np.log(STEPS / 10.0) / np.log(40.0) if like is ACCURACY else 2.0 * (STEPS / 10.0) ** -0.4
+    result = result_of(STEPS, curve, curve)
+    assert own.of(2.0, 0.7, 0.4) == 0.4
+    assert math.isnan(own.of(2.0, 0.7))
+    assert (own.rises, own.best(result)) == (like.rises, like.best(result))
+    assert own.expected_steps(result) == like.expected_steps(result) < math.inf
+
+
+def test_a_metric_of_another_scale_is_extrapolated_as_it_is():
+    aim, line = Aim("score", 30.0, upwards=True), 10.0 + 2.0 * np.log(STEPS / 400.0)
+    assert aim.expected_steps(result_of(STEPS, line, line)) == pytest.approx(400.0 * math.exp(10.0), rel=1e-6)

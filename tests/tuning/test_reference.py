@@ -7,7 +7,7 @@ import pytest
 from fewjoules.tuning.arms import PLAIN, optimisers
 from fewjoules.tuning.race import Arm
 from fewjoules.tuning.reference import Reference
-from tests.tuning.curves import result_of
+from tests.tuning.curves import result_of, spec_of
 
 PILOT = result_of([10, 20, 30, 60, 90], [2.0, 1.5, 1.2, 0.8, 0.5])
 
@@ -48,3 +48,16 @@ def test_before_the_first_evaluation_the_loss_falls_by_a_power_from_the_untraine
 def test_the_pace_of_a_pilot_that_learnt_nothing_or_beat_the_winner_is_unknown():
     assert reference_of().pace_of(result_of([20], [2.6]), 2.5) is None
     assert reference_of().pace_of(result_of([20], [0.1]), 2.5) is None
+
+
+def test_sizes_are_told_by_the_longest_pilots_of_the_winners_optimiser():
+    own = spec_of(options={**PLAIN.options, "learning_rate": 0.4})
+    other = spec_of(options={**optimisers(1, 100.0)[0].options, "learning_rate": 0.4})
+    sparser = spec_of(options=own.options, sparsity=(50.0, 50.0))
+    short, long, brief, foreign = (
+        result_of([steps], [1.0], spec=one) for steps, one in ((20, own), (90, own), (10, sparser), (90, other))
+    )
+    level = result_of([30], [1.2], spec=sparser)
+    diverged = result_of([90], [1.0], spec=spec_of(options=own.options, local_steps=2), diverged=True)
+    assert reference_of().telling([short, long, brief, foreign, diverged]) == [long]
+    assert reference_of().telling([long, short, level]) == [long, level]

@@ -89,7 +89,7 @@ def test_a_loss_or_a_perplexity_may_be_the_target(target):
         ({"budget": "much"}, "the budget must be"),
         ({"trainings": 0}, "trainings must be .* got 0"),
         ({"seed": "x"}, "seed must be .* got 'x'"),
-        ({"device": "tpu"}, "device must be auto, cpu or cuda"),
+        ({"device": "tpu"}, "device must be auto, cpu, cuda or"),
     ],
     ids=lambda value: str(value)[:30],
 )

@@ -10,6 +10,7 @@ import torch
 from fewjoules.cli.tuning_progress import progress_lines
 from fewjoules.errors import InvalidInputError
 from fewjoules.runs.laboratory import options_of_pilots, pilots_of
+from fewjoules.runs.pilots import Pilots
 from fewjoules.runs.task import prepare
 from fewjoules.runs.tuning import aim_of, require_aim, tune_scenario, usual_processes, usual_seed
 from fewjoules.runs.tuning_text import tuned_text
@@ -124,6 +125,17 @@ def test_the_optimiser_of_the_training_table_does_not_mix_with_that_of_a_pilot(l
         pilots = pilots_of(prepare(scenario_of(text), CPU), ACCURACY, seed=5)
         results.append(pilots.train(spec))
     assert results[0] == results[1]
+
+
+def test_a_pilot_from_another_start_has_other_weights_where_they_can_be_drawn():
+    """A step size this small leaves the loss of the initial weights."""
+    spec = PilotSpec(options=PLAIN.options | {"learning_rate": 1e-9}, local_steps=2, sparsity=(4.0,) * 4, steps=2)
+    drawn = pilots_of(prepare(scenario_of(TEXT), CPU), ACCURACY, seed=5)
+    task = prepare(scenario_of(TEXT), CPU)
+    given = Pilots(task, options_of_pilots(task), ACCURACY, seed=5)
+    for pilots, same in ((drawn, False), (given, True)):
+        losses = [pilots.train(dataclasses.replace(spec, start=start)).losses[0] for start in (0, 1)]
+        assert (losses[0] == pytest.approx(losses[1], rel=1e-5)) == same
 
 
 def test_without_a_step_size_the_search_begins_at_a_usual_one():

@@ -31,6 +31,7 @@ from fewjoules.tuning.tuner import Tuner
 PARAMETERS = 50_000
 START_LOSS = 2.3
 BLOWS_UP_AFTER = 30  # local steps beyond the edge
+LATER_STARTS = range(100, 116)  # initial weights of the trainings after a tuning
 LOCAL_STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 65, 80, 100)
 FLEETS = {
     "cheap bits": {"joules_per_bit": 1e-9, "joules_per_step": 1e-2},
@@ -69,10 +70,10 @@ class TrueOptimiser:
     def rate_at(self, local_steps):
         return self.best_rate * local_steps**self.rate_by_steps
 
-    def delay(self, rate, local_steps):
-        """The factor on steps by the step size; infinite beyond the edge."""
+    def delay(self, rate, local_steps, luck=1.0):
+        """The factor on steps by the step size; infinite beyond the edge, which ``luck`` moves."""
         away = rate / self.rate_at(local_steps)
-        return math.inf if away > self.edge else math.exp(self.sharpness * math.log(away) ** 2)
+        return math.inf if away > luck * self.edge else math.exp(self.sharpness * math.log(away) ** 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,7 @@ class World:
     floor: float = 0.0
     seed_deviation: float = 0.08
     evaluation_deviation: float = 0.02
+    edge_deviation: float = 0.35  # of the logarithm of the edge, by the initial weights
     seed: int = 0
 
     @classmethod
@@ -147,17 +149,32 @@ class World:
     def joules_of(self, tuned):
         """The true joules of a recipe that was found."""
         name = name_of(tuned.optimiser_options)
-        delay = self.optimisers[name].delay(tuned.optimiser_options["learning_rate"], tuned.plan.local_steps)
-        if math.isinf(delay):
-            return math.inf
-        problem = self.true_problem(name, tuned.message, delay)
         plan = tuned.plan
-        return float(problem.costs(plan.local_steps, plan.sparsity, plan.downlink_sparsity).energy_joules)
+        costs = self.true_problem(name, tuned.message).costs(plan.local_steps, plan.sparsity, plan.downlink_sparsity)
+        return float(costs.energy_joules) * self.mean_delay(tuned)
+
+    def mean_delay(self, tuned):
+        """The factor on the steps of later trainings: the guard halves the step size of those that blow up."""
+        name, plan = name_of(tuned.optimiser_options), tuned.plan
+        steps = plan.local_steps * self.true_problem(name, tuned.message).predicted_rounds(
+            plan.local_steps, plan.sparsity
+        )
+        delays = []
+        for start in LATER_STARTS:
+            rate, lost, luck = tuned.optimiser_options["learning_rate"], 0.0, self.luck(start)
+            while math.isinf(delay := self.optimisers[name].delay(rate, plan.local_steps, luck)):
+                rate, lost = rate / 2.0, lost + BLOWS_UP_AFTER / steps
+            delays.append(delay + lost)
+        return float(np.mean(delays))
+
+    def luck(self, start):
+        """The factor on all edges by the initial weights of a start."""
+        return math.exp(self.edge_deviation * np.random.default_rng([self.seed, 7, start]).standard_normal())
 
     def steps_to_target(self, spec):
         """The true steps of a pilot, the noise of its seed included; infinite beyond the edge."""
         name, kind = name_of(spec.options), kind_of(spec.options)
-        delay = self.optimisers[name].delay(spec.learning_rate, spec.local_steps)
+        delay = self.optimisers[name].delay(spec.learning_rate, spec.local_steps, self.luck(spec.start))
         rounds = self.true_problem(name, kind).predicted_rounds(spec.local_steps, np.array(spec.sparsity))
         noise = self.seed_deviation * self._rng(spec).standard_normal()
         return spec.local_steps * rounds * delay * math.exp(noise)
@@ -182,7 +199,7 @@ def _true_optimiser(optimiser, plain_rate, rate_by_steps, tau, rng):
         law=fj.PowerLawRounds(tau=steps, c=math.exp(log_c), a=float(a), q=max(float(q), LEAST_Q)),
         best_rate=optimiser.first_rate(plain_rate) * math.exp(0.5 * rng.standard_normal()),
         rate_by_steps=rate_by_steps + 0.07 * rng.standard_normal(),
-        edge=rng.uniform(2.5, 8.0),
+        edge=rng.uniform(1.5, 8.0),
         sharpness=rng.uniform(0.3, 0.7),
     )
 
@@ -310,7 +327,7 @@ def score(world, **options):
     tuned = tuner.tune()
     name = name_of(tuned.optimiser_options)
     best, best_of_name, joules = world.best_joules(), world.best_joules(name), world.joules_of(tuned)
-    rate = world.optimisers[name].delay(tuned.optimiser_options["learning_rate"], tuned.plan.local_steps)
+    rate = world.mean_delay(tuned)
     steps = tuned.plan.rounds * tuned.plan.local_steps
     return Score(
         ratio=joules / best,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from fewjoules.cli import options, running
-from fewjoules.cli.console import console, plain_errors
+from fewjoules.cli.console import console, plain_errors, require_one_process
 from fewjoules.cli.tuning_progress import tuning_progress
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.runs.files import PAGE, PILOTS, TUNING
@@ -92,6 +92,7 @@ def tune(
     docs/tuning.md explains how the pilots are chosen and how to read the page.
     """
     with plain_errors(), contextlib.ExitStack() as held:
+        require_one_process("fewjoules tune")
         from fewjoules.runs.lock import locked
         from fewjoules.runs.settings import require_undamaged
 
@@ -203,7 +204,7 @@ def _carry_out(
     where = choose_device(device)
     task = running.prepare_task(order.scenario, device, data_dir)
     if not order.settings:
-        _begin(order, where.type, data_dir, held)
+        _begin(order, str(where), data_dir, held)
     again = f"fewjoules tune --resume {order.folder}"
     try:
         with running.disk_explained(order.folder, again), tuning_progress() as tell:

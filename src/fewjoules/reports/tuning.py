@@ -49,7 +49,8 @@ def curve_of(tuning: Tuning, contender: Contender) -> PilotResult | None:
     own = [
         one
         for one in pilots
-        if optimiser_name(one.spec.options) == contender.name
+        if one.spec.start == 0
+        and optimiser_name(one.spec.options) == contender.name
         and one.spec.learning_rate == contender.learning_rate
         and (one.spec.local_steps, one.spec.sparsity) == (pilots[0].spec.local_steps, pilots[0].spec.sparsity)
     ]

@@ -8,7 +8,8 @@ import torch
 
 from fewjoules.arrays import IntArray
 from fewjoules.engine.algorithm.streams import stream
-from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.simulator.federation import Federation, Samples, SampleSource
+from fewjoules.engine.simulator.read_samples import SelectedSamples
 from fewjoules.errors import InvalidInputError
 from fewjoules.runs.training import Task
 
@@ -29,9 +30,14 @@ def hold_out(task: SomeTask, share: float, seed: int) -> SomeTask:
             f"{int(np.ceil(1.0 / share))}, got at most {max(len(part) for part in task.federation.parts)}"
         )
     samples = task.federation.samples
-    chosen = torch.from_numpy(numbers).to(samples.inputs.device)
-    held_samples = Samples(samples.inputs[chosen], samples.targets[chosen])
-    return replace(task, federation=Federation(samples, parts), test=held_samples)
+    return replace(task, federation=Federation(samples, parts), test=_chosen(samples, numbers))
+
+
+def _chosen(samples: SampleSource, numbers: IntArray) -> SampleSource:
+    """Return some samples as a source of their own: tensors of tensors; else they are read when they are taken."""
+    if samples.resident:
+        return Samples(*samples.take(torch.from_numpy(numbers)))
+    return SelectedSamples(samples, numbers)
 
 
 def _split(part: IntArray, share: float, rng: np.random.Generator) -> tuple[IntArray, IntArray]:

@@ -11,7 +11,7 @@ import torch
 
 from fewjoules.runs.pilot_journal import PilotJournal
 from fewjoules.runs.pilots import Pilots
-from fewjoules.runs.task import ScenarioTask, prepare, varied
+from fewjoules.runs.task import ScenarioTask, new_model, prepare, varied
 from fewjoules.scenario import Scenario
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
@@ -36,7 +36,7 @@ class TaskOrder:
     def of(cls, task: ScenarioTask, data_dir: str | None, aim: Aim, seed: int) -> "TaskOrder":
         """Return the order of a task."""
         scenario = task.scenario
-        folder, device = str(scenario.folder), task.device.type
+        folder, device = str(scenario.folder), str(task.device)
         return cls(scenario.text, scenario.name, folder, scenario.allow_outside, device, data_dir, aim, seed)
 
     def pilots(self) -> Pilots:
@@ -47,7 +47,8 @@ class TaskOrder:
 
 def pilots_of(task: ScenarioTask, aim: Aim, seed: int) -> Pilots:
     """Return what trains pilots of a scenario, with weights, batches and a split of their own."""
-    return Pilots(varied(task, seed=seed), options_of_pilots(task), aim, seed=seed)
+    own = varied(task, seed=seed)
+    return Pilots(own, options_of_pilots(task), aim, seed=seed, model_of=lambda other: new_model(own, other))
 
 
 def options_of_pilots(task: ScenarioTask) -> Mapping[str, Any]:
@@ -72,7 +73,7 @@ class JournaledPilots:
         """Number of clients."""
         return self._pilots.clients
 
-    def start(self) -> tuple[float, float]:
+    def start(self) -> tuple[float, ...]:
         """Return loss and accuracy of the untrained model on the data kept aside."""
         return self._pilots.start()
 

@@ -6,11 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import nn
 
 from fewjoules.engine.algorithm.options import TrainingOptions, overridden
 from fewjoules.engine.loop import Report, TrainingLoop
+from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
+from fewjoules.ledger.target import AT_LEAST, AT_MOST, Target
+from fewjoules.ledger.target import OPTIONS as TARGETS
 from fewjoules.runs.holdout import hold_out
 from fewjoules.runs.message_sizes import observed_messages
 from fewjoules.runs.training import DIVERGED, Task, Training, in_memory, train_task
@@ -24,35 +28,57 @@ HELD_ASIDE = 0.1
 SMALL, MORE_ASIDE = 10_000, 0.2  # with fewer samples in all, a larger part is kept aside
 EVALUATE_STEPS = 10
 MOST_EVALUATIONS = 80
-_NOT_OF_PILOTS = ("target_accuracy", "target_loss", "target_perplexity", "energy_budget_joules", "time_budget_seconds")
+_NOT_OF_PILOTS = (
+    *(*TARGETS, "energy_budget_joules", "time_budget_seconds"),
+    *("availability", "sampling"),  # pilots spend nothing and take no time: they draw uniformly
+)
 
 
 class Pilots:
     """Trains pilots of one task, one after the other."""
 
-    def __init__(self, task: Task, options: Mapping[str, Any], aim: Aim, *, seed: int) -> None:
-        """Keep data aside; ``options`` are those of ``TrainingOptions`` that the recipe leaves alone."""
+    def __init__(
+        self,
+        task: Task,
+        options: Mapping[str, Any],
+        aim: Aim,
+        *,
+        seed: int,
+        model_of: Callable[[int], nn.Module] | None = None,
+    ) -> None:
+        """Keep data aside; ``options`` are those of ``TrainingOptions`` that the recipe leaves alone.
+
+        ``model_of`` makes the model with the initial weights of another seed, for pilots from another start. Without it
+        all begin with the weights of the task, as its trainings do.
+        """
         total = sum(part.size for part in task.federation.parts)
         self._task = replace(hold_out(task, MORE_ASIDE if total < SMALL else HELD_ASIDE, seed), fleet=None)
         own = {name: value for name, value in options.items() if name not in _NOT_OF_PILOTS}
         self._options, self._aim, self._seed = own, aim, seed
         self._graphs: Graphs = {}
-        self._start: tuple[float, float] | None = None
+        self._start: tuple[float, ...] | None = None
+        self._model_of = model_of
 
     @property
     def clients(self) -> int:
         """Number of clients."""
         return len(self._task.federation.parts)
 
-    def start(self) -> tuple[float, float]:
-        """Return loss and accuracy of the untrained model on the data kept aside."""
+    def start(self) -> tuple[float, ...]:
+        """Return loss, accuracy and, if the target is about it, the user's own metric of the untrained model.
+
+        They are those on the data kept aside.
+        """
         if self._start is None:
             options = self._training_options(
                 PilotSpec(options={"learning_rate": 1e-6}, local_steps=1, sparsity=(1.0,) * self.clients, steps=1)
             )
             simulator = Simulator(self._task.model, self._task.federation, options, loss=self._task.loss)
             try:
-                self._start = self._evaluator(simulator)(simulator.state.weights, simulator.state.buffers)
+                evaluate = self._evaluator(simulator)
+                loss, accuracy, *own = evaluate(simulator.state.weights, simulator.state.buffers)
+                known = dict(zip(evaluate.names, own, strict=True))
+                self._start = (loss, accuracy, *([known[self._aim.metric]] if self._aim.metric in known else []))
             finally:
                 simulator.close()
             if not math.isfinite(self._aim.of(*self._start)):
@@ -70,7 +96,7 @@ class Pilots:
         """Train one pilot until it ends."""
         watch = _Watch(self._aim, spec, first_loss=self.start()[0])
         training = train_task(
-            self._task,
+            self._task_from(spec.start),
             self._training_options(spec),
             opened=watch.opened,
             on_round=watch.note,
@@ -86,7 +112,7 @@ class Pilots:
             "local_steps": spec.local_steps,
             "sparsity": np.array(spec.sparsity),
             "rounds": spec.rounds,
-            "seed": self._seed,
+            "seed": self._seed_of(spec.start),
             "evaluate_every": max(1, round(every / spec.local_steps)),
             "downlink": "free",
             "channel": "average",
@@ -95,14 +121,29 @@ class Pilots:
         if spec.level is not None:
             given["target_loss"] = spec.level
         elif spec.to_target:
-            given[f"target_{self._aim.metric}"] = self._aim.target
+            given |= target_of(self._aim).option
         if spec.downlink_sparsity is not None:
             given["downlink_sparsity"] = spec.downlink_sparsity
         return TrainingOptions.of(**overridden(self._options, spec.options) | given)
 
-    def _evaluator(self, simulator: Simulator) -> Callable[..., tuple[float, float]]:
+    def _task_from(self, start: int) -> Task:
+        """Return the task with the initial weights of a start."""
+        if start == 0 or self._model_of is None:
+            return self._task
+        return replace(self._task, model=self._model_of(self._seed_of(start)))
+
+    def _seed_of(self, start: int) -> int:
+        return (self._seed + start) % 2**63
+
+    def _evaluator(self, simulator: Simulator) -> Evaluator:
         assert self._task.test is not None
-        return simulator.evaluator(self._task.model, self._task.loss, self._task.test)
+        return simulator.evaluator(self._task.model, self._task.loss, self._task.test, self._task.metrics)
+
+
+def target_of(aim: Aim) -> Target:
+    """Return the target of a training that has an aim."""
+    direction = None if aim.upwards is None else AT_LEAST if aim.upwards else AT_MOST
+    return Target(aim.metric, aim.target, direction)
 
 
 class _Watch:
@@ -121,7 +162,7 @@ class _Watch:
 
     def note(self, report: Report) -> None:
         """Add an evaluation to the curve."""
-        tested = (report.test_loss, report.test_accuracy)
+        tested = (report.test_loss, report.test_accuracy, report.metrics.get(self._aim.metric, math.nan))
         if report.round % self._every and report.round != self._spec.rounds:
             return
         metric = self._aim.of(*tested)

@@ -3,32 +3,40 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.participation import participants_of
 from fewjoules.engine.models.layout import require_trainable
 from fewjoules.engine.models.loss import Loss, cross_entropy
 from fewjoules.engine.models.networks import parameter_count, statistics_count
 from fewjoules.engine.simulator.federation import Federation
-from fewjoules.errors import InvalidInputError, require_number, shown
-from fewjoules.ledger.target import NAMES
+from fewjoules.errors import InvalidInputError, shown
+from fewjoules.ledger.target import OPTIONS, target_options
 from fewjoules.physics.fleet import Fleet
+from fewjoules.planner.partial import with_participants
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.recipe import Recipe
+from fewjoules.runs.arguments import require_kinds
+from fewjoules.runs.client_data import Arrays, as_taken, has_labels, require_loss
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.laboratory import USUAL_RATE, JournaledPilots
 from fewjoules.runs.pilot_journal import PilotJournal
 from fewjoules.runs.pilots import Pilots
-from fewjoules.runs.train import Arrays, gather, require_kinds, require_loss
+from fewjoules.runs.ranks import require_alone
+from fewjoules.runs.sources import collect
 from fewjoules.runs.training import Task
-from fewjoules.runs.tuning import ANY_LAW, LARGEST_SEED, SEED_OFFSET, Progress, tune_task
+from fewjoules.runs.tuning import ANY_LAW, LARGEST_SEED, SEED_OFFSET, Progress, aim_of, largest_batch, tune_task
 from fewjoules.scenario.planned_fleet import needs_batch, planned_fleet
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.books import Budget
+from fewjoules.tuning.planning import Batches
 
 CHOSEN = (  # by tuning
     *("preset", "rounds", "inner", "momentum", "momentum_state", "outer", "outer_momentum", "residual_decay"),
-    *("compressor", "values", "downlink_sparsity", "target_accuracy", "target_loss", "target_perplexity"),
+    *("compressor", "values", "downlink_sparsity"),
+    *OPTIONS,
 )
 
 
@@ -37,8 +45,11 @@ def tune(
     *,
     clients: Sequence[Arrays],
     fleet: Fleet,
-    target: float | Mapping[str, float],
+    data: Arrays | None = None,
+    data_memory_gib: float | None = None,
+    target: float | Mapping[str, Any],
     loss: Loss | None = None,
+    metrics: Mapping[str, Any] | None = None,
     learning_rate: float = USUAL_RATE,
     batch_size: int | None = 32,
     local_steps: Iterable[int] = range(1, 51),
@@ -46,38 +57,43 @@ def tune(
     seed: int = 0,
     budget: str | None = None,
     trainings: int = 10,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     on_pilot: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Recipe:
     """Find the optimiser, step size, messages, H and sparsity that reach a target for the fewest joules.
 
-    ``target`` is an accuracy, or {"loss": 0.3}, or {"perplexity": 6.0}, on a part of the clients' data that is kept
-    aside. Pilots are trained in the simulator from the weights of ``model``, which is not changed. H is chosen from
-    ``local_steps``, sparsities within ``sparsity`` = (min, max), and the search for a step size begins at
-    ``learning_rate``. ``budget`` is what pilots may cost on the devices, such as "50000 steps" (of all clients
-    together) or "80 J", by default the steps of four trainings; ``trainings`` says how many trainings the recipe is
-    for. ``on_pilot`` is told after each pilot. Other options are those of ``TrainingOptions`` that tuning does not
-    choose. ``fewjoules.train(model, recipe=...)`` trains the recipe; its ``report`` has all that led to it.
-    docs/tuning.md explains how it is found.
+    ``target`` is an accuracy, or {"loss": 0.3}, {"perplexity": 6.0} or the value of one of ``metrics``, as for
+    ``fewjoules.train``, on a part of the clients' data that is kept aside. Pilots are trained in the simulator from the
+    weights of ``model``, which is not changed. H is chosen from ``local_steps``, sparsities within ``sparsity`` = (min,
+    max), and the search for a step size begins at ``learning_rate``. ``budget`` is what pilots may cost on the devices,
+    such as "50000 steps" (of all clients together) or "80 J", by default the steps of four trainings; ``trainings``
+    says how many trainings the recipe is for. ``on_pilot`` is told after each pilot. Other options are those of
+    ``TrainingOptions`` that tuning does not choose. ``fewjoules.train(model, recipe=...)`` trains the recipe; its
+    ``report`` has all that led to it. docs/tuning.md explains how it is found. ``clients``, ``data`` and
+    ``data_memory_gib`` are those of ``train``.
     """
+    require_alone("fewjoules.tune")
     require_kinds(model, clients, fleet)
     if fleet is None:
         raise InvalidInputError("tune needs a fleet, since the recipe depends on what steps and bits cost, got None")
     require_trainable(model)
-    aim, allowed = _aim(target), Budget.parse(budget)
+    aim, allowed = _aim(target, metrics), Budget.parse(budget)
     where = choose_device(device)
-    samples, parts = gather(clients, where)
+    samples, parts = collect(clients, where, data=data, memory_gib=data_memory_gib)
     require_loss("tune", loss, samples)
-    if aim.metric == "accuracy" and samples.targets.is_floating_point():
+    if aim.metric == "accuracy" and not has_labels(samples):
         raise InvalidInputError(
             'the targets are numbers, not labels, so the target of tune must be a loss, such as {"loss": 0.3}'
         )
     if len(fleet) != len(parts):
         raise InvalidInputError(f"the fleet must have a device for each of {len(parts)} clients, got {len(fleet)}")
+    local_steps = tuple(local_steps)
     stated = _checked(options | {"learning_rate": learning_rate, "batch_size": batch_size, "seed": seed}, len(parts))
-    federation = Federation(samples, parts)
-    task = Task(model=model, federation=federation, test=None, loss=loss or cross_entropy, fleet=None)
+    federation = Federation(as_taken(model, samples), parts)
+    task = Task(
+        model=model, federation=federation, test=None, loss=loss or cross_entropy, fleet=None, metrics=metrics or {}
+    )
     own_seed = (seed + SEED_OFFSET) % (LARGEST_SEED + 1)
     tuning = tune_task(
         JournaledPilots(Pilots(task, stated, aim, seed=own_seed), PilotJournal()),
@@ -87,21 +103,36 @@ def tune(
         budget=allowed,
         trainings=trainings,
         seed=own_seed,
+        batches=_batches(model, fleet, stated, local_steps, sparsity, federation),
         tell=on_pilot,
     )
     return tuning.recipe_beside(stated)
 
 
-def _aim(target: Any) -> Aim:
+def _batches(
+    model: nn.Module,
+    fleet: Fleet,
+    options: Mapping[str, Any],
+    local_steps: Iterable[int],
+    sparsity: tuple[float, float],
+    federation: Federation,
+) -> Batches | None:
+    """Return the batches that may be chosen; None where no device states what a sample costs."""
+    if not needs_batch(fleet):
+        return None
+
+    def problem_at(size: int) -> ControlProblem:
+        return _problem(model, fleet, {**options, "batch_size": size}, local_steps, sparsity)
+
+    return Batches(options["batch_size"], largest_batch(federation.sizes), problem_at)
+
+
+def _aim(target: Any, metrics: Mapping[str, Any] | None) -> Aim:
     """Return the aim of a number or of a mapping with one metric; refuse anything else."""
-    given = target if isinstance(target, Mapping) else {"accuracy": target}
-    if len(given) != 1 or not set(given) <= set(NAMES):
-        raise InvalidInputError(
-            f"target must be an accuracy, or a mapping of one of {', '.join(NAMES)} to a number, got {shown(target)}"
-        )
-    ((metric, value),) = given.items()
-    low, high = {"accuracy": (0.0, 1.0), "perplexity": (1.0, float("inf"))}.get(metric, (0.0, float("inf")))
-    return Aim(metric, require_number(f"target {metric}", value, low=low, high=high, above=True))
+    found = aim_of(target_options(target, metrics or ()))
+    if found is None:
+        raise InvalidInputError("tune needs a target, such as 0.95, an accuracy, got None")
+    return found
 
 
 def _checked(options: dict[str, Any], clients: int) -> dict[str, Any]:
@@ -125,7 +156,7 @@ def _problem(
         raise InvalidInputError("a fleet with costs of a sample needs a batch_size, a number, got None")
     parameters = parameter_count(model)
     downlink: Literal["free"] | None = "free" if options.get("downlink") == "free" else None
-    return ControlProblem(
+    problem = ControlProblem(
         fleet=planned_fleet(fleet, statistics_count(model), batch),
         rounds=ANY_LAW,
         parameters=parameters,
@@ -133,3 +164,4 @@ def _problem(
         local_steps=local_steps,
         downlink=downlink,
     )
+    return with_participants(problem, participants_of(options.get("participation", 1.0), len(fleet)))

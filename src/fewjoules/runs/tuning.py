@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fewjoules.arrays import IntArray
 from fewjoules.convergence.rounds import PowerLawRounds
 from fewjoules.engine.algorithm.options import overridden
 from fewjoules.errors import InfeasiblePlanError, InvalidInputError, require_integer
@@ -20,9 +21,11 @@ from fewjoules.planner.recipe import OPTIMISER_OPTIONS, Recipe
 from fewjoules.planner.schemes import FEWEST, flexible
 from fewjoules.runs.laboratory import USUAL_RATE, JournaledPilots, TaskOrder, pilots_of
 from fewjoules.runs.pilot_journal import PilotJournal
+from fewjoules.runs.pilots import MORE_ASIDE, target_of
 from fewjoules.runs.processes import processes_of
 from fewjoules.runs.task import ScenarioTask, identity_of_task, prepare, require_training
 from fewjoules.scenario import Scenario
+from fewjoules.scenario.planned_fleet import needs_batch
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN
 from fewjoules.tuning.belief import PRIOR_A, PRIOR_C, PRIOR_Q, Choice
@@ -30,7 +33,7 @@ from fewjoules.tuning.books import Budget, trainings_to_pay
 from fewjoules.tuning.naming import optimiser_name
 from fewjoules.tuning.outcome import News, Tuned
 from fewjoules.tuning.pilot import Laboratory, PilotResult
-from fewjoules.tuning.planning import FleetPlanning, choice_of
+from fewjoules.tuning.planning import Batches, FleetPlanning, choice_of
 from fewjoules.tuning.tuner import Tuner
 
 SEED_OFFSET = 1000  # so that pilots have other weights, batches and parts of the data than the training
@@ -115,7 +118,12 @@ class Tuning:
 def aim_of(options: Mapping[str, Any]) -> Aim | None:
     """Return the target among the options of a training."""
     target = Target.of(options)
-    return None if target is None else Aim(target.name, target.value)
+    return None if target is None else aim_at(target)
+
+
+def aim_at(target: Target) -> Aim:
+    """Return the aim of tuning for a target of trainings."""
+    return Aim(target.name, target.value, None if target.direction is None else target.rises)
 
 
 def require_aim(scenario: Scenario) -> Aim:
@@ -178,8 +186,27 @@ def tune_scenario(
             trainings=trainings,
             seed=seed,
             prior_steps=None if known is None else known.rounds * known.local_steps,
+            batches=scenario_batches(scenario, task),
             tell=tell,
         )
+
+
+def scenario_batches(scenario: Scenario, task: ScenarioTask) -> Batches | None:
+    """Return the batches that may be chosen for a scenario; None where no device states what a sample costs."""
+    training = require_training(scenario)
+    if not needs_batch(scenario.fleet) or not isinstance(training.batch_size, int):
+        return None
+    planned = scenario if scenario.rounds is not None else replace(scenario, rounds=ANY_LAW)
+
+    def problem_at(size: int) -> ControlProblem:
+        return replace(planned, training=training.model_copy(update={"batch_size": size})).problem()
+
+    return Batches(training.batch_size, largest_batch(task.federation.sizes), problem_at)
+
+
+def largest_batch(sizes: IntArray) -> int:
+    """Return the largest batch that every client has samples for while others are kept aside."""
+    return int((1.0 - MORE_ASIDE) * int(sizes.min()))
 
 
 def tune_task(
@@ -192,11 +219,15 @@ def tune_task(
     trainings: int = 10,
     seed: int = 0,
     prior_steps: float | None = None,
+    batches: Batches | None = None,
     tell: Callable[[Progress], None] | None = None,
 ) -> Tuning:
-    """Find the recipe of a control problem, whose rounds model may be any; ``prior_steps`` are those of a known law."""
+    """Find the recipe of a control problem, whose rounds model may be any; ``prior_steps`` are those of a known law.
+
+    ``batches`` are those that may be chosen, None where a sample has no price.
+    """
     require_integer("trainings", trainings, low=1, high=MOST_TRAININGS)
-    planning = FleetPlanning(problem)
+    planning = FleetPlanning(problem, batches=batches)
     tuner = Tuner(
         laboratory,
         planning,
@@ -210,7 +241,7 @@ def tune_task(
     if tell is not None:
         tuner.tell = _Teller(tuner, tell)
     tuned = tuner.tune()
-    free = planning.plan(tuned.belief.law(), tuned.message)
+    free = tuner.search.plan()
     joules = _plain_joules(tuner, laboratory.start()[0])
     return Tuning(
         tuned=tuned,
@@ -227,7 +258,7 @@ def tune_task(
 
 
 def _identity(aim: Aim, seed: int) -> dict[str, Any]:
-    return {"target": {aim.metric: aim.target}, "seed of pilots": seed}
+    return {"target": target_of(aim).option, "seed of pilots": seed}
 
 
 def _plan_or_none(problem: ControlProblem) -> Plan | None:
@@ -239,14 +270,17 @@ def _plan_or_none(problem: ControlProblem) -> Plan | None:
 
 def _plain_joules(tuner: Tuner, start_loss: float) -> float | None:
     """Return the joules of plain SGD at its best step size to the target, by its pace in the race; None if unknown."""
-    search, reference = tuner.search, tuner.search.reference
+    search, reference = tuner.search, tuner.search.raced
     plain = [one for one in search.pilots if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
     if reference is None or not plain:
         return None
     best = min(plain, key=lambda one: (-one.local_steps_taken, one.final_loss()))
     pace = reference.pace_of(best, start_loss)
     rounds = reference.steps / reference.plan.local_steps
-    return None if pace is None else pace * rounds * search.round_joules(reference.plan)
+    joules = search.race_planning.round_joules(
+        search.message, reference.plan.local_steps, reference.plan.sparsity.tolist(), reference.plan.downlink_sparsity
+    )
+    return None if pace is None else pace * rounds * joules
 
 
 class _Teller:

@@ -23,6 +23,7 @@ def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
         tuned.belief.intervals(),
         limits=_limits(scenario, tuning),
         downlink_weight=tuning.downlink_weight,
+        participation=_participation(scenario),
         message_size=asdict(tuning.message_size),
         plain_learning_rate=tuned.plain_rate,
         pilots=len(tuned.pilots),
@@ -30,6 +31,12 @@ def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
         pilot_joules=tuned.joules,
         comment=f"found by fewjoules {__version__} tune on {date} with seed {tuning.seed}",
     )
+
+
+def _participation(scenario: Scenario) -> float | None:
+    """Return the fraction of the devices that took part in each round of the pilots; None if all did."""
+    fraction = 1.0 if scenario.training is None else scenario.training.participation
+    return None if fraction == 1.0 else fraction
 
 
 def _limits(scenario: Scenario, tuning: Tuning) -> dict[str, Any] | None:

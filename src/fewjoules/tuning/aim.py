@@ -15,22 +15,28 @@ _MOST_LOG_PERPLEXITY = 700.0  # the same
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A metric (accuracy, loss or perplexity) and its target."""
+    """A metric (accuracy, loss, perplexity or the user's own) and its target.
+
+    ``upwards`` is the direction of a metric of the user's own; others have one of themselves.
+    """
 
     metric: str
     target: float
+    upwards: bool | None = None
 
     @property
     def rises(self) -> bool:
         """Whether more is better."""
-        return self.metric == "accuracy"
+        return self.metric == "accuracy" if self.upwards is None else self.upwards
 
     def reached(self, value: float) -> bool:
         """Whether a value is at the target or beyond."""
         return value >= self.target if self.rises else value <= self.target
 
-    def of(self, loss: float, accuracy: float) -> float:
-        """Return the metric of a model."""
+    def of(self, loss: float, accuracy: float, own: float = math.nan) -> float:
+        """Return the metric of a model; ``own`` is that of the user."""
+        if self.upwards is not None:
+            return own
         if self.metric == "accuracy":
             return accuracy
         return loss if self.metric == "loss" else math.exp(min(loss, _MOST_LOG_PERPLEXITY))
@@ -56,8 +62,10 @@ class Aim:
     def expected_steps(self, result: PilotResult, *, errors: float = 0.0) -> float:
         """Return the steps to the target: as measured, or by a line through the later part of the curve.
 
-        The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps). ``errors`` makes it steeper by
-        so many standard errors of its slope. A curve that has stopped getting better gives infinity.
+        The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps). A metric of the user's own is
+        taken as an accuracy if it rises to a target between 0 and 1, as a loss if it falls to one above 0, else as it
+        is. ``errors`` makes the line steeper by so many standard errors of its slope. A curve that has stopped getting
+        better gives infinity.
         """
         reached = self.steps_to_target(result)
         if reached is not None:
@@ -80,10 +88,12 @@ class Aim:
 
     def _straight(self, value: float) -> float:
         """Return the value on the scale on which curves are nearly straight in ln(steps)."""
-        if self.metric == "accuracy":
+        if self.upwards is not None and not (0.0 < self.target < 1.0 if self.upwards else self.target > 0.0):
+            return value
+        if self.rises:
             inside = min(max(value, 1e-6), 1.0 - 1e-6)
             return math.log(inside / (1.0 - inside))
-        loss = math.log(max(value, 1.0)) if self.metric == "perplexity" else value
+        loss = math.log(max(value, 1.0)) if self.metric == "perplexity" and self.upwards is None else value
         return math.log(max(loss, 1e-12))
 
 

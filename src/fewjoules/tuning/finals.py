@@ -2,12 +2,13 @@
 
 import math
 
-from fewjoules.tuning.heats import expected_steps, steps_left
+from fewjoules.tuning.heats import expected_steps, other_starts, steps_left
 from fewjoules.tuning.pilot import PilotResult
 from fewjoules.tuning.race import Arm, Race
 from fewjoules.tuning.reach import HOPELESS, out_of_reach
 from fewjoules.tuning.reference import Reference
 from fewjoules.tuning.search import PATIENCE, Search
+from fewjoules.tuning.steadiness import is_steady, settle
 
 FINALISTS = 3  # optimisers of which the best arm may be trained to the target
 CLOSE = 1.25  # a later finalist is trained if its curve promises less than so many times the steps of the best
@@ -22,6 +23,7 @@ GUESS_DEVIATION = 0.4  # the same where the curve was extrapolated
 def train_to_target(search: Search, race: Race) -> Arm:
     """Train the best arms to the target; return the one that gets there in the fewest steps."""
     search.doing = "training the best optimisers to the target"
+    settle(search, race, lambda: other_starts(search, race))
     finalists = race.contenders()[:FINALISTS]
     best: Arm | None = None
     for arm in finalists:
@@ -31,6 +33,8 @@ def train_to_target(search: Search, race: Race) -> Arm:
         if not _is_affordable(search, race, arm, limit, first=best is None):
             best = best or arm
             break
+        if best is not None and not is_steady(search, arm, other_starts(search, race)):
+            continue
         race.results[arm] = _followed_to_target(search, arm, limit, extended=best is None)
         best = _better(search, race, best, arm)
     if best is None:

@@ -10,6 +10,7 @@ from fewjoules.errors import TargetOutOfReachError
 from fewjoules.tuning.race import SHORTEST_HEAT, Race
 from fewjoules.tuning.reach import require_reachable
 from fewjoules.tuning.search import Search
+from fewjoules.tuning.steadiness import STEPS, settle
 
 FIRST_GUESS = 15.0  # shortest heats in a training, as long as nothing better is known
 LONGER_GUESS = 6.0  # longer heats in a training, where the shortest one showed nothing
@@ -17,6 +18,7 @@ LEAST_PART = 0.5  # of the first guess, below which no early curve is believed
 PLAIN_PART = 0.25  # of the budget that is left, for the first step sizes of plain SGD
 OTHERS_PART = 0.5  # the same for the first heat of the other optimisers
 NEIGHBOURS_PART = 0.35  # the same for the neighbours of their step sizes
+STARTS_PART = 0.2  # the same for pilots of the best arm from other starts
 LONG_ENOUGH = 6.0  # heats of a training, in which the first heat of the others may be twice as long
 LATER_HEATS = (3, 2)  # optimisers in each of the last heats
 
@@ -39,6 +41,7 @@ def race_optimisers(search: Search, race: Race) -> None:
     longer = LONG_ENOUGH * race.heat <= expected_steps(search, race)
     race.run_others(_affordable(search, race, (1 + longer) * race.heat, OTHERS_PART, 2, 4), longer=longer)
     race.try_rates(_affordable(search, race, race.heat, NEIGHBOURS_PART, 1, 3))
+    settle(search, race, lambda: other_starts(search, race))
     for optimisers in LATER_HEATS:
         require_reachable(search, race)
         if race.is_over or not _leaves_a_training(search, race, optimisers):
@@ -60,6 +63,11 @@ def expected_steps(search: Search, race: Race) -> float:
 def steps_left(search: Search, race: Race) -> float:
     """Return how many more local steps at the plan of the race the budget allows."""
     return search.steps_left(expected_steps(search, race), search.race_plan)
+
+
+def other_starts(search: Search, race: Race) -> int:
+    """Return how many other starts an arm is tried from: two, or one where the budget is small."""
+    return _affordable(search, race, max(STEPS, search.race_plan.local_steps), STARTS_PART, 1, 2)
 
 
 def _affordable(search: Search, race: Race, steps: int, part: float, least: int, most: int) -> int:

@@ -22,7 +22,8 @@ class PilotSpec:
     """What a pilot trains: options of the recipe, H, sparsities, and when it ends.
 
     It ends after ``steps`` local steps (rounded up to whole rounds), at the target if ``to_target``, or when the loss
-    on the data kept aside has fallen to ``level``.
+    on the data kept aside has fallen to ``level``. Pilots with another ``start`` than 0
+    begin with other weights and batches.
     """
 
     options: Mapping[str, OptionValue]
@@ -32,6 +33,7 @@ class PilotSpec:
     downlink_sparsity: float | None = None
     to_target: bool = False
     level: float | None = None
+    start: int = 0
 
     @property
     def rounds(self) -> int:
@@ -55,7 +57,7 @@ class PilotSpec:
         return json.dumps({name: told[name] for name in _TRAINING}, sort_keys=True)
 
 
-_TRAINING = ("options", "local_steps", "sparsity", "downlink_sparsity")
+_TRAINING = ("options", "local_steps", "sparsity", "downlink_sparsity", "start")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,7 @@ class Laboratory(Protocol):
     def clients(self) -> int:
         """Number of clients."""
 
-    def start(self) -> tuple[float, float]:
+    def start(self) -> tuple[float, ...]:
         """Return loss and accuracy of the untrained model on the data kept aside."""
 
     def run(self, specs: Sequence[PilotSpec]) -> list[PilotResult]:

@@ -1,6 +1,6 @@
 """What tuning needs of the planner: plans and prices for each kind of messages, whose sizes it learns from pilots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
@@ -18,6 +18,8 @@ from fewjoules.tuning.belief import LEAST_Q, Choice
 from fewjoules.tuning.pilot import OptionValue, PilotResult
 
 COARSE_SPARSITY = 4.0  # messages of coarse values are planned from here on, where their law holds
+BATCH_FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # times the usual batch
+SMALLEST_BATCH = 2
 _ROUNDING = 1e-9  # by which a sparsity may miss the least one that is fast enough
 _PRIOR_SPARSITIES = (4.0, 16.0, 64.0, 256.0)  # at which the usual sizes of messages are taken
 
@@ -46,6 +48,21 @@ MESSAGES = MappingProxyType(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The batch that is usual, the largest that every client has samples for, and the control problem with any."""
+
+    usual: int
+    largest: int
+    problem_at: Callable[[int], ControlProblem]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Batch sizes to choose from, the smallest first."""
+        found = {int(self.usual * factor) for factor in BATCH_FACTORS}
+        return tuple(sorted({self.usual, *(one for one in found if SMALLEST_BATCH <= one <= self.largest)}))
+
+
 class Planning(Protocol):
     """Plans with a rounds law for one way to send values, and knows what a round costs."""
 
@@ -65,6 +82,17 @@ class Planning(Protocol):
     def downlink_weight(self) -> float:
         """Weight of the server's sparsity in the law."""
 
+    @property
+    def batch_size(self) -> int | None:
+        """The batch whose samples are in the costs, if there are several to choose from."""
+
+    @property
+    def batches(self) -> Batches | None:
+        """Batches to choose from; None where a sample has no price of its own."""
+
+    def at_batch(self, size: int) -> "Planning":
+        """Return the planning of the same devices with another batch."""
+
 
 def choice_of(plan: Plan, downlink_weight: float) -> Choice:
     """Return H and the sparsities of a plan as a belief takes them."""
@@ -81,14 +109,21 @@ def choice_of(plan: Plan, downlink_weight: float) -> Choice:
 
 @dataclass
 class FleetPlanning:
-    """Plans for one fleet, model and limits; ``problem`` has any rounds model."""
+    """Plans for one fleet, model and limits; ``problem`` has any rounds model.
+
+    ``batches`` may be chosen where a sample has a price; ``batch_size`` is the one of ``problem``.
+    """
 
     problem: ControlProblem
     kinds: Sequence[str] = tuple(MESSAGES)
     sizes: dict[str, MessageSize] = field(default_factory=dict)
+    batches: Batches | None = None
+    batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Start from the sizes that messages usually have."""
+        """Start from the usual batch and from the sizes that messages usually have."""
+        if self.batch_size is None and self.batches is not None:
+            self.batch_size = self.batches.usual
         for kind in self.kinds:
             self.sizes.setdefault(kind, self._usual_size(kind))
 
@@ -96,6 +131,12 @@ class FleetPlanning:
     def downlink_weight(self) -> float:
         """Weight of the server's sparsity in the law."""
         return 0.0 if self.problem.server is None else self.problem.server.weight
+
+    def at_batch(self, size: int) -> "FleetPlanning":
+        """Return the planning with another batch; it learns the sizes of messages together with this one."""
+        if self.batches is None or size == self.batch_size:
+            return self
+        return replace(self, problem=self.batches.problem_at(size), batch_size=size)
 
     def messages(self) -> dict[str, tuple[Mapping[str, OptionValue], float]]:
         """Return the options and the expected delay of each kind."""

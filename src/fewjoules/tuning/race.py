@@ -9,7 +9,7 @@ each with one arm.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import FIRST_RATES, PLAIN, Optimiser, optimisers
@@ -40,6 +40,7 @@ class Race:
     start_metric: float
     heat: int  # local steps, whole rounds
     results: dict[Arm, PilotResult] = field(default_factory=dict)
+    steady: set[Arm] = field(default_factory=set)  # that survive other starts (steadiness.py)
     longer_heat: int | None = None  # of plain SGD, where one of the shortest length was too short to see anything
 
     def run_plain(self, rate: float, most: int) -> None:
@@ -83,6 +84,13 @@ class Race:
         best = self.contenders()[:most]
         self.heat *= 2
         self.hold(best)
+
+    def halve(self, arm: Arm) -> None:
+        """Count an arm as blown up; one of half its step size takes its place in the heat."""
+        self.results[arm] = replace(self.results[arm], diverged=True)
+        smaller = Arm(arm.optimiser, arm.rate / STEP)
+        if smaller not in self.ranked() and not self._blew_up(smaller):
+            self.hold([smaller])
 
     def hold(self, arms: Sequence[Arm]) -> None:
         """Train arms to the end of the heat."""

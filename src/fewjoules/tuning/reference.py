@@ -6,6 +6,7 @@ expected to take twice the winner's steps to the target.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fewjoules.planner.plan import Plan
@@ -13,6 +14,7 @@ from fewjoules.tuning.pilot import PilotResult
 from fewjoules.tuning.race import Arm
 
 LEVEL_PART = 1.0 / 3.0  # of the steps to the target, after which the winner's loss is the level
+_LONG_ENOUGH = 0.5  # times the steps of the winner to the level, from which on messages are typical
 LEVEL_DEVIATION = 0.2  # of ln(steps to the target) told by the steps to the level
 
 
@@ -39,6 +41,19 @@ class Reference:
     def rate_at(self, plan: Plan) -> float:
         """Return the winner's step size scaled to the H of another plan."""
         return self.winner.rate * (plan.local_steps / self.plan.local_steps) ** self.winner.optimiser.rate_power
+
+    def telling(self, pilots: Iterable[PilotResult]) -> list[PilotResult]:
+        """Return the pilots whose messages are like those of a training: of the winner's optimiser, and long enough.
+
+        Messages grow while a training goes on, by a quarter in their first hundred steps, and differ by the optimiser.
+        """
+        longest: dict[str, PilotResult] = {}
+        for one in pilots:
+            if one.alive and one.spec.options.items() >= self.winner.optimiser.options.items():
+                other = longest.setdefault(one.spec.training_key, one)
+                longest[one.spec.training_key] = max(one, other, key=lambda pilot: pilot.rounds)
+        least = min(_LONG_ENOUGH * LEVEL_PART * self.steps, self.pilot.local_steps_taken)
+        return [one for one in longest.values() if one.local_steps_taken >= least]
 
     def pace_of(self, other: PilotResult, start_loss: float) -> float | None:
         """Return how many times the winner's steps another pilot at the same plan took to its loss; None if unknown.

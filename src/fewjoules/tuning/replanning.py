@@ -8,9 +8,11 @@ from fewjoules.planner.plan import Plan
 from fewjoules.tuning.race import Arm
 from fewjoules.tuning.reference import LEVEL_DEVIATION, LEVEL_PART, Reference
 from fewjoules.tuning.search import PATIENCE, Search
+from fewjoules.tuning.steadiness import is_steady
 
 MOVED = 1.5  # a plan has moved if its H differs by more than this factor, or its mean sparsity by more than its square
 RATES = (1.0, 2.0, 0.5)  # times the scaled step size, in the order of trial
+OTHER_STARTS = 1  # from which the step size must train too
 RATE_PENALTY = 0.05  # a step size twice as large must be better by this much
 
 
@@ -46,8 +48,11 @@ def _best_arm(search: Search, reference: Reference, plan: Plan) -> tuple[Arm, fl
     results = search.run([search.spec(arm, limit, plan, level=level) for arm in arms])
     taken = [one.steps_to_loss(level) or math.inf if one.alive else math.inf for one in results]
     penalties = [1.0 + RATE_PENALTY * math.log2(arm.rate / scaled) for arm in arms]
-    best = int(np.argmin([steps * penalty for steps, penalty in zip(taken, penalties, strict=True)]))
-    return arms[best], taken[best]
+    merit = np.argsort([steps * penalty for steps, penalty in zip(taken, penalties, strict=True)], kind="stable")
+    for best in merit.tolist():
+        if math.isfinite(taken[best]) and is_steady(search, arms[best], OTHER_STARTS, plan):
+            return arms[best], taken[best]
+    return arms[0], math.inf
 
 
 def _ratio(one: float, other: float) -> float:

@@ -11,7 +11,7 @@ from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.belief import Belief, Choice, Observation
 from fewjoules.tuning.books import Books, Budget
 from fewjoules.tuning.outcome import News
-from fewjoules.tuning.pilot import Laboratory, PilotResult, PilotSpec
+from fewjoules.tuning.pilot import Laboratory, OptionValue, PilotResult, PilotSpec
 from fewjoules.tuning.planning import Planning, choice_of
 from fewjoules.tuning.race import Arm
 from fewjoules.tuning.reference import Reference
@@ -34,14 +34,17 @@ class Search:
     race_plan: Plan  # H and sparsities of the race
     prior_steps: float | None = None  # to the target, by a law that the scenario has
     expected_steps: float | None = None  # to the target, by what the pilots have shown so far
-    reference: Reference | None = None  # None until a pilot of the race has been trained to the target
+    raced: Reference | None = None  # the winner of the race; None until it has been trained to the target
+    reference: Reference | None = None  # the same with the batch that was chosen
     doing: str = "starting"
     pilots: list[PilotResult] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     books: Books = field(init=False)
+    race_planning: Planning = field(init=False)  # with the batch of the race
 
     def __post_init__(self) -> None:
         """Start the books."""
+        self.race_planning = self.planning
         self.books = Books(self.laboratory.clients, self._joules_of_pilot_round)
 
     def run(self, specs: Sequence[PilotSpec]) -> list[PilotResult]:
@@ -54,20 +57,35 @@ class Search:
         return results
 
     def spec(
-        self, arm: Arm, steps: int, plan: Plan | None = None, *, to_target: bool = False, level: float | None = None
+        self,
+        arm: Arm,
+        steps: int,
+        plan: Plan | None = None,
+        *,
+        to_target: bool = False,
+        level: float | None = None,
+        batch: int | None = None,
+        start: int = 0,
     ) -> PilotSpec:
-        """Return a pilot of an arm over whole rounds, at the plan of the race or at another one."""
+        """Return a pilot of an arm over whole rounds, at the plan of the race or another one, or with another batch."""
         chosen = self.race_plan if plan is None else plan
-        options, _ = self.planning.messages()[self.message]
+        message, _ = self.planning.messages()[self.message]
         return PilotSpec(
-            options=arm.optimiser.options_for(chosen.local_steps) | dict(options) | {"learning_rate": arm.rate},
+            options={**self.optimiser_options(arm, chosen.local_steps, batch), **message},
             local_steps=chosen.local_steps,
             sparsity=tuple(chosen.sparsity.tolist()),
             downlink_sparsity=chosen.downlink_sparsity,
             steps=chosen.local_steps * math.ceil(steps / chosen.local_steps),
             to_target=to_target,
             level=level,
+            start=start,
         )
+
+    def optimiser_options(self, arm: Arm, local_steps: int, batch: int | None = None) -> dict[str, OptionValue]:
+        """Return the options of an arm with its step size, and with the batch where there is one to choose."""
+        size = self.planning.batch_size if batch is None else batch
+        chosen = {} if size is None else {"batch_size": size}
+        return arm.optimiser.options_for(local_steps) | chosen | {"learning_rate": arm.rate}
 
     def plan(self, local_steps: int | None = None) -> Plan:
         """Return the plan of the law that is believed, with any H or with this one."""
@@ -106,4 +124,6 @@ class Search:
         )
 
     def _joules_of_pilot_round(self, spec: PilotSpec) -> float:
-        return self.planning.round_joules(self.message, spec.local_steps, spec.sparsity, spec.downlink_sparsity)
+        batch = spec.options.get("batch_size")
+        planning = self.planning.at_batch(batch) if isinstance(batch, int) else self.planning
+        return planning.round_joules(self.message, spec.local_steps, spec.sparsity, spec.downlink_sparsity)

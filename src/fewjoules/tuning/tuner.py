@@ -1,11 +1,13 @@
 """Tuning from start to end: race optimisers at the plan of the prior law, learn the winner's law, plan again.
 
-    1. Plan with the prior of the law and the costs of the fleet: H, sparsities and the kind of values.
+    1. Plan with the prior of the law and the costs of the fleet: H, sparsities, kind of values, and the batch where a
+       sample has a price.
     2. Race optimisers and step sizes there by successive halving (heats.py, race.py).
     3. Train the best arms to the target (finals.py). The winner's steps tell the scale of the law (reference.py).
-    4. While a pilot at another plan is expected to save more than it costs (design.py), run it until it has the loss
+    4. Try other batches where they promise fewer joules (batches.py).
+    5. While a pilot at another plan is expected to save more than it costs (design.py), run it until it has the loss
        that the winner had after a third of its steps, and update the belief (learning.py, belief.py).
-    5. Plan with the law of the belief. Where the plan has moved, look for its step size again (replanning.py).
+    6. Plan with the law of the belief. Where the plan has moved, look for its step size again (replanning.py).
 
 Nothing here trains: a ``Laboratory`` does, or a synthetic law in tests.
 """
@@ -19,6 +21,7 @@ import numpy as np
 from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.planner.plan import Plan
 from fewjoules.tuning.aim import Aim
+from fewjoules.tuning.batches import choose_batch, first_batches, rate_factor
 from fewjoules.tuning.belief import Belief
 from fewjoules.tuning.books import Budget
 from fewjoules.tuning.design import best_decision
@@ -50,16 +53,18 @@ class Tuner:
 
     def tune(self) -> Tuned:
         """Find the recipe."""
-        loss, accuracy = self.laboratory.start()
+        start_metric = self.aim.of(*self.laboratory.start())
         self.search = search = self._begun()
-        race = _race_of(search, self.aim.of(loss, accuracy))
-        plain_rate = find_plain_rate(search, race, self.rate)
+        race = _race_of(search, start_metric)
+        plain_rate = find_plain_rate(search, race, self._first_rate())
         race_optimisers(search, race)
         winner = train_to_target(search, race)
-        reference = search.reference = observed_reference(search, winner, race.results[winner])
-        self.planning.learn_sizes([one for one in search.pilots if one.alive])
+        reference = search.raced = search.reference = observed_reference(search, winner, race.results[winner])
+        self.planning.learn_sizes(reference.telling(search.pilots))
         if self.aim.steps_to_target(reference.pilot) is not None:
+            reference = search.reference = choose_batch(search, reference, self.trainings)
             learn_law(search, reference, self.trainings)
+            self.planning.learn_sizes(reference.telling(search.pilots))
         plan, arm = replan(search, reference)
         return self._outcome(race, plain_rate, plan, arm)
 
@@ -67,10 +72,10 @@ class Tuner:
         """Return the search at its start: the prior belief, and the plan that it prefers."""
         rng = np.random.default_rng(self.seed)
         belief = Belief.prior(rng)
-        message, plan = _first_plan(self.planning, belief.law())
+        planning, message, plan, delay = _first_plan(self.planning, belief.law())
         return Search(
             laboratory=self.laboratory,
-            planning=self.planning,
+            planning=planning,
             aim=self.aim,
             budget=self.budget,
             tell=self.tell,
@@ -78,8 +83,13 @@ class Tuner:
             belief=belief,
             message=message,
             race_plan=plan,
-            prior_steps=self.prior_steps,
+            prior_steps=None if self.prior_steps is None else delay * self.prior_steps,
         )
+
+    def _first_rate(self) -> float:
+        """Return the step size at which the search begins, for the batch of the race."""
+        usual, batch = self.planning.batch_size, self.search.planning.batch_size
+        return self.rate if usual is None or batch is None else self.rate * rate_factor(batch, usual)
 
     def _outcome(self, race: Race, plain_rate: float, plan: Plan, arm: Arm) -> Tuned:
         search = self.search
@@ -87,7 +97,7 @@ class Tuner:
         options, _ = self.planning.messages()[search.message]
         return Tuned(
             optimiser=arm.optimiser.name,
-            optimiser_options=arm.optimiser.options_for(plan.local_steps) | {"learning_rate": arm.rate},
+            optimiser_options=search.optimiser_options(arm, plan.local_steps),
             message=search.message,
             message_options=dict(options),
             plan=plan,
@@ -102,12 +112,18 @@ class Tuner:
         )
 
 
-def _first_plan(planning: Planning, law: RoundsModel) -> tuple[str, Plan]:
-    """Return the kind of messages and the plan that cost the fewest joules by a law."""
-    delays = {name: delay for name, (_, delay) in planning.messages().items()}
-    plans = {name: planning.plan(law, name) for name in delays}
-    best = min(plans, key=lambda name: delays[name] * plans[name].energy_joules)
-    return best, plans[best]
+def _first_plan(planning: Planning, law: RoundsModel) -> tuple[Planning, str, Plan, float]:
+    """Return batch, kind of messages and plan that cost the fewest joules by a law, and how much the batch delays."""
+    delays = first_batches(planning.batches)
+    plannings = [(planning.at_batch(size), delay) for size, delay in delays.items()] or [(planning, 1.0)]
+    found = [
+        (delay * rounding * plan.energy_joules, number, own, name, plan, delay)
+        for number, (own, delay) in enumerate(plannings)
+        for name, (_, rounding) in own.messages().items()
+        for plan in [own.plan(law, name)]
+    ]
+    *_, own, name, plan, delay = min(found, key=lambda one: one[:2])
+    return own, name, plan, delay
 
 
 def _race_of(search: Search, start_metric: float) -> Race:
