@@ -1,4 +1,6 @@
-"""Partition samples among clients. Every sample goes to exactly one client, and every client gets at least one.
+"""Partition samples among clients. No sample goes to two clients, and every client gets at least one.
+
+Every sample goes to a client, but for those of roles that do not take part.
 
 Each function returns the sorted sample indices of each client and takes its random numbers from ``rng``.
 """
@@ -75,6 +77,14 @@ def writers(writer_ids: IntArray, clients: int, rng: np.random.Generator) -> lis
     order = np.argsort(client_of_sample, kind="stable")
     ends = np.cumsum(np.bincount(client_of_sample, minlength=clients))
     return _sorted(np.split(order, ends[:-1]))
+
+
+def roles(role_ids: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
+    """Give each client one role, at random; with fewer clients than roles, those with the most samples take part."""
+    _, codes, counts = np.unique(_vector("role_ids", role_ids), return_inverse=True, return_counts=True)
+    _require_enough("roles", counts.size, "clients", clients)
+    largest = np.argsort(-counts, kind="stable")[:clients]
+    return [np.flatnonzero(codes == role) for role in rng.permutation(largest).tolist()]
 
 
 def _draw_counts(prior: FloatArray, stock: IntArray, size: int, rng: np.random.Generator) -> IntArray:
