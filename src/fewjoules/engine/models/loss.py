@@ -1,20 +1,159 @@
-"""Loss and correctness of a model's outputs."""
+"""Losses and right answers of a model's outputs, and the means of them that count every sample or token once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+from fewjoules.engine.models.tree import Tree, floats
+from fewjoules.errors import InvalidInputError
+
+IGNORED_LABEL = -100  # of a token that does not count, as in PyTorch and Hugging Face
+
+Pair = tuple[torch.Tensor, torch.Tensor]  # a sum and a weight for each sample; their mean is sum over weight
+Value = torch.Tensor | Pair  # one number, one for each sample, or a pair
+Loss = Callable[[Any, Any], Any] | Mapping[str, Any]  # functions of (outputs, targets) or of (model, batch)
 
 
-def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the cross-entropy of each sample; the default loss."""
-    return functional.cross_entropy(outputs, targets, reduction="none")
+def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+    """Return the cross-entropy of each sample, or of each token; the default loss."""
+    found = scores(outputs)
+    if found is None:
+        raise InvalidInputError(
+            f"cross-entropy needs outputs that are a tensor or have logits, got {type(outputs).__name__}"
+        )
+    if targets.ndim == 1:
+        return functional.cross_entropy(_wide(found), targets, reduction="none")
+    losses = functional.cross_entropy(_rows(_wide(found), targets), targets.flatten(), reduction="none")
+    return losses.view(targets.shape)
 
 
-def right_answers(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor | None:
-    """Return which samples are classified correctly; None where outputs are not class scores."""
-    if outputs.ndim != 2 or targets.ndim != 1 or targets.is_floating_point():
+def mean_over_tokens(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of the tokens of a batch that count, in fewer steps than by way of each token."""
+    found = scores(outputs)
+    assert found is not None
+    total = functional.cross_entropy(_rows(_wide(found), targets), targets.flatten(), reduction="sum")
+    return total / (targets != IGNORED_LABEL).sum().clamp(min=1)
+
+
+def _wide(found: torch.Tensor) -> torch.Tensor:
+    """Return scores of half precision as float32."""
+    return found.to(torch.promote_types(found.dtype, torch.float32))
+
+
+def _rows(found: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the scores of all tokens as (tokens, classes)."""
+    last = classes_last(found, targets)
+    if last.shape[:-1] != targets.shape:
+        raise InvalidInputError(
+            f"the loss needs a score of each class for each label, got outputs of shape {tuple(found.shape)} for "
+            f"labels of shape {tuple(targets.shape)}"
+        )
+    return last.flatten(0, -2)
+
+
+def scores(outputs: Any) -> torch.Tensor | None:
+    """Return the scores of classes: the outputs themselves, or their ``logits``; None if there are none."""
+    if torch.is_tensor(outputs):
+        return outputs
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+    return found if torch.is_tensor(found) else None
+
+
+def classes_last(found: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return scores as (samples, ..., classes); classes are the last axis, or the second as PyTorch's losses have it.
+
+    Where both would fit, they are the last.
+    """
+    if found.shape[:-1] != targets.shape and found.shape[:1] + found.shape[2:] == targets.shape:
+        return found.movedim(1, -1)
+    return found
+
+
+def right_answers(outputs: Any, targets: Tree | None) -> Value | None:
+    """Return which samples are classified correctly, or how many tokens of each and of how many.
+
+    None where outputs are not class scores of whole numbers.
+    """
+    found = scores(outputs)
+    if found is None or not torch.is_tensor(targets) or targets.is_floating_point() or found.ndim != targets.ndim + 1:
         return None
-    return outputs.argmax(1) == targets
+    if targets.ndim == 1:
+        return found.argmax(1) == targets
+    last = classes_last(found, targets)
+    return None if last.shape[:-1] != targets.shape else counted_tokens(last.argmax(-1) == targets, targets)
+
+
+def mean_right(outputs: Any, targets: Tree | None) -> torch.Tensor | None:
+    """Return the share of right answers in a batch, in fewer steps than by way of each sample's; None if unknown."""
+    found = scores(outputs)
+    if found is not None and torch.is_tensor(targets) and targets.ndim > 1 and found.shape[:-1] == targets.shape:
+        if targets.is_floating_point():
+            return None
+        return (found.argmax(-1) == targets).sum() / (targets != IGNORED_LABEL).sum().clamp(min=1)
+    right = right_answers(outputs, targets)
+    return None if right is None else mean_of(floats(right), None)
+
+
+def class_count(outputs: Any, targets: Tree | None) -> int | None:
+    """Return the number of classes; None where outputs are not class scores."""
+    found = scores(outputs)
+    if found is None or right_answers(outputs, targets) is None:
+        return None
+    assert torch.is_tensor(targets)
+    return int(classes_last(found, targets).shape[-1])
+
+
+def counted_tokens(values: torch.Tensor, targets: torch.Tensor) -> Pair:
+    """Return the sum over the tokens of each sample that count, and their number."""
+    counted = targets != IGNORED_LABEL
+    return torch.where(counted, values, 0.0).flatten(1).sum(1).float(), counted.flatten(1).sum(1).float()
+
+
+def normal(value: Any, targets: Tree | None) -> Any:
+    """Return what a loss or metric gave, with one number for each token as a pair of sums and numbers of tokens."""
+    if isinstance(value, tuple | list) and len(value) == 2:
+        return tuple(_tensor(one) for one in value)
+    value = _tensor(value)
+    if torch.is_tensor(value) and value.ndim > 1 and torch.is_tensor(targets) and not targets.is_floating_point():
+        return counted_tokens(value, targets) if value.shape == targets.shape else value
+    return value
+
+
+def _tensor(value: Any) -> Any:
+    return torch.as_tensor(value) if isinstance(value, int | float | np.number | np.ndarray) else value
+
+
+def shape_problem(value: Any, count: int, *, whole: bool = False) -> str | None:
+    """Return what is wrong with a normal value of ``count`` samples, or None; a pair may be ``whole``, of the batch."""
+    allowed = "one number, one per sample, one per label, or a pair (sums, weights) of one per sample"
+    parts = value if isinstance(value, tuple) else (value,)
+    if not all(torch.is_tensor(part) for part in parts):
+        return f"must be {allowed}, got {type(value).__name__}"
+    shapes = [tuple(part.shape) for part in parts]
+    if any(shape != (count,) for shape in shapes) and shapes not in ([()], [(), ()] if whole else [()]):
+        return f"must be {allowed}, got shape {' and '.join(map(str, shapes))} for {count} samples"
+    return None
+
+
+def mean_of(value: Value, weights: torch.Tensor | None) -> torch.Tensor:
+    """Return the mean over a batch; ``weights`` of its samples sum to one, and None means that all are equal.
+
+    The mean of pairs is the weighted sum of their sums over that of their weights, so that every token counts once.
+    """
+    if isinstance(value, tuple):
+        total, count = (part.sum() if weights is None else part @ weights for part in value)
+        return total / count.clamp(min=torch.finfo(torch.float32).tiny)
+    if value.ndim == 0:
+        return value
+    return value.mean() if weights is None else value @ weights
+
+
+def sum_and_weight(value: Value, count: int) -> tuple[float, float]:
+    """Return the sum over ``count`` samples and its weight: added over batches, they give the mean of all samples."""
+    if isinstance(value, tuple):
+        total, weight = value
+        return float(total.double().sum()), float(weight.double().sum())
+    return float(value * count if value.ndim == 0 else value.double().sum()), float(count)

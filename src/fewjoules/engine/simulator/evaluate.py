@@ -1,54 +1,136 @@
-"""Loss and accuracy of the global model on a test set."""
+"""Loss, accuracy and other metrics of the global model on a test set."""
 
 import copy
 import math
+import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from fewjoules.engine.models.layout import Layout
-from fewjoules.engine.models.loss import Loss, right_answers
+from fewjoules.engine.models.loss import Loss, right_answers, shape_problem, sum_and_weight
+from fewjoules.engine.models.objective import Judged, Measure, Objective
+from fewjoules.engine.models.tree import call, floats
+from fewjoules.engine.ranks import ALONE, Ranks
 from fewjoules.engine.simulator.cpu.single import channels_last
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.cuda.precision import arithmetic
-from fewjoules.engine.simulator.federation import Samples
+from fewjoules.engine.simulator.federation import SampleSource, first_of
+from fewjoules.errors import FewJoulesWarning, InvalidInputError
 
 _BATCH = {"cpu": 256, "cuda": 4096}
+_Sums = list[tuple[float, float]]  # a sum and its weight of each loss, of the accuracy, and of each metric
 
 
 class Evaluator:
-    """Evaluates the model on a test set; on the processor, threads share the test set."""
+    """Evaluates the model on a test set, which ranks share; on the processor, so do threads.
 
-    def __init__(self, model: nn.Module, loss: Loss, test: Samples, workers: Workers) -> None:
-        """Copy the model."""
-        self.net = channels_last(copy.deepcopy(model).to(test.inputs.device).eval())
-        self.loss, self.test, self._workers = loss, test, workers
+    What is measured are means over all samples or tokens of the test set: batches are summed up with their weights.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss | Objective,
+        test: SampleSource,
+        workers: Workers,
+        metrics: Sequence[Measure] = (),
+        ranks: Ranks = ALONE,
+    ) -> None:
+        """Copy the model; refuse metrics that cannot be taken of it."""
+        self._ranks = ranks
+        self.net = channels_last(copy.deepcopy(model).to(test.device).eval())
+        self.test, self.objective, self._metrics, self._workers = test, Objective.of(loss), tuple(metrics), workers
+        self._judged = Judged(self.net, self.objective)
         self._parameters = Layout({n: p for n, p in self.net.named_parameters() if p.requires_grad})
         self._buffers = Layout({n: b for n, b in self.net.named_buffers() if b.dtype == torch.float32})
+        self._unknown: set[str] = set()
+        self._gives_outputs = self.objective.needs_outputs or self._can_be_called()
+        self._require_metrics()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the metrics beside loss and accuracy."""
+        return tuple(metric.name for metric in self._metrics)
 
     @torch.no_grad()
-    def __call__(self, weights: torch.Tensor, buffers: torch.Tensor) -> tuple[float, float]:
-        """Return the mean loss and the accuracy (NaN where outputs are not class scores)."""
+    def __call__(self, weights: torch.Tensor, buffers: torch.Tensor) -> tuple[float, ...]:
+        """Return the mean loss, the accuracy (NaN where outputs are not class scores), and the metrics in order."""
         self._parameters.load(self.net, weights)
         self._buffers.load(self.net, buffers)
-        size = len(self.test.targets)
-        batch = _BATCH[self.test.inputs.device.type]
+        size, batch = len(self.test), _BATCH[self.test.device.type]
         parts = [slice(start, min(start + batch, size)) for start in range(0, size, batch)]
-        on_processor = self.test.inputs.device.type == "cpu"
+        run = self._workers.map if self.test.device.type == "cpu" else map
         with arithmetic("float32"):
-            sums = self._workers.map(self._sums, parts) if on_processor else [self._sums(part) for part in parts]
-        return math.fsum(loss for loss, _ in sums) / size, math.fsum(right for _, right in sums) / size
+            sums = self._ranks.shared_out(parts, lambda own: list(run(self._sums, own)))
+        means = [_mean(column) for column in zip(*sums, strict=True)]
+        losses, (accuracy, *metrics) = means[: len(self.objective.terms)], means[len(self.objective.terms) :]
+        self._warn_of_unknown(metrics)
+        return self._total(losses), accuracy, *metrics
 
     @torch.no_grad()
     def knows_accuracy(self) -> bool:
         """Tell whether outputs are class scores, whose right answers can be counted."""
-        return right_answers(self.net(self.test.inputs[:1]), self.test.targets[:1]) is not None
+        inputs, targets = first_of(self.test)
+        return self._gives_outputs and right_answers(call(self.net, inputs), targets) is not None
+
+    def _total(self, losses: list[float]) -> float:
+        if self.objective.weights == (1.0,):
+            return losses[0]
+        return math.fsum(weight * loss for weight, loss in zip(self.objective.weights, losses, strict=True))
 
     @torch.no_grad()
-    def _sums(self, part: slice) -> tuple[float, float]:
-        targets = self.test.targets[part]
-        outputs = self.net(self.test.inputs[part]).float()
-        losses = self.loss(outputs, targets)
+    def _sums(self, part: slice) -> _Sums:
+        inputs, targets = self.test.take(torch.arange(part.start, part.stop))
+        outputs = self._judged.outputs(inputs) if self._gives_outputs else None
         right = right_answers(outputs, targets)
-        total = losses * len(targets) if losses.ndim == 0 else losses.double().sum()
-        return float(total), math.nan if right is None else float(right.sum())
+        found = [*self._judged.values(outputs, inputs, targets), torch.tensor(math.nan) if right is None else right]
+        found += [floats(metric.value(self.net, outputs, inputs, targets)) for metric in self._metrics]
+        return [sum_and_weight(value, part.stop - part.start) for value in found]
+
+    @torch.no_grad()
+    def _can_be_called(self) -> bool:
+        """Whether the model takes the inputs by themselves, which a loss of (model, batch) need not ask of it."""
+        wanted = any(not metric.takes_model for metric in self._metrics)
+        inputs, targets = first_of(self.test)
+        if targets is None and not wanted:
+            return False
+        try:
+            call(self.net, inputs)
+        except Exception as error:
+            if wanted:
+                reason = str(error).split("\n")[0]
+                raise InvalidInputError(f"metrics of (outputs, targets) need outputs of the model: {reason}") from error
+            return False
+        return True
+
+    @torch.no_grad()
+    def _require_metrics(self) -> None:
+        inputs, targets = first_of(self.test, 2)
+        outputs = self._judged.outputs(inputs) if self._gives_outputs and self._metrics else None
+        for metric in self._metrics:
+            try:
+                value = metric.value(self.net, outputs, inputs, targets)
+            except Exception as error:
+                reason = str(error).split("\n")[0]
+                raise InvalidInputError(f"metrics[{metric.name!r}] fails on the test set: {reason}") from error
+            problem = shape_problem(value, min(2, len(self.test)), whole=True)
+            if problem is not None:
+                raise InvalidInputError(f"metrics[{metric.name!r}] {problem}")
+
+    def _warn_of_unknown(self, values: Sequence[float]) -> None:
+        """Say once for each metric that it is not a number."""
+        for name, value in zip(self.names, values, strict=True):
+            if math.isnan(value) and name not in self._unknown:
+                self._unknown.add(name)
+                warnings.warn(
+                    f"the metric {name} is NaN on the test set: it is recorded as unknown and meets no target",
+                    FewJoulesWarning,
+                    stacklevel=2,
+                )
+
+
+def _mean(column: Sequence[tuple[float, float]]) -> float:
+    total, weight = (math.fsum(part) for part in zip(*column, strict=True))
+    return total / weight if weight else math.nan

@@ -1,6 +1,5 @@
 """Execution of a run: clients as a stack or one by one, and how many at a time. It depends on shapes, not on timing."""
 
-import copy
 import math
 import warnings
 from dataclasses import dataclass
@@ -9,9 +8,12 @@ import torch
 from torch import nn
 
 from fewjoules.engine.models.loss import Loss
-from fewjoules.engine.simulator.federation import Samples
+from fewjoules.engine.models.objective import Objective
+from fewjoules.engine.models.tree import Tree, leaves, map_tree
+from fewjoules.engine.simulator.federation import SampleSource, first_of
+from fewjoules.engine.simulator.probe import probed
 from fewjoules.engine.simulator.stack.model import ClientModel
-from fewjoules.errors import FewJoulesWarning, InvalidInputError
+from fewjoules.errors import FewJoulesWarning
 
 _CACHED_FLOATS = 1 << 20  # activations of a chunk on a processor; a single client with more trains alone
 _GPU_SHARE = 0.4  # share of a GPU's memory that a chunk in training may take
@@ -39,8 +41,8 @@ class Execution:
 
 def choose_execution(
     model: nn.Module,
-    loss: Loss,
-    samples: Samples,
+    loss: Loss | Objective,
+    samples: SampleSource,
     *,
     clients: int,
     batch: int,
@@ -51,30 +53,37 @@ def choose_execution(
     """Check that model, loss and data fit together, and choose how to train them."""
     chosen = _chosen(model, loss, samples, clients, batch, equal_batches, chunk)
     if chosen.chunk == 1 and smallest_batch == 1:  # without a stack, batch normalisation refuses a single sample
-        _probe(model, samples.inputs[:1])
+        probed(model, loss, samples, 1)
     return chosen
 
 
 def _chosen(
-    model: nn.Module, loss: Loss, samples: Samples, clients: int, batch: int, equal_batches: bool, chunk: int | None
+    model: nn.Module,
+    loss: Loss | Objective,
+    samples: SampleSource,
+    clients: int,
+    batch: int,
+    equal_batches: bool,
+    chunk: int | None,
 ) -> Execution:
-    few = slice(0, min(2, len(samples.targets)))
-    inputs, targets = samples.inputs[few], samples.targets[few]
-    activations, seeded, outputs = _probe(model, inputs)
-    scalar = require_fit(outputs, targets, samples, loss)
-    floats = max(1, activations * batch)
+    inputs, targets = first_of(samples, 2)
+    probe = probed(model, loss, samples)
+    seeded, floats = probe.seeded, max(1, probe.activations * batch)
     reason = _vectorisation_problem(model, loss, inputs, targets)
-    if reason is None and scalar and not equal_batches:
+    if reason is None and probe.scalar and not equal_batches:
         reason = "its loss is one number per batch, and clients have batches of different sizes"
     if reason is not None:
         warnings.warn(f"clients train one by one, which is slower: {reason}", FewJoulesWarning, stacklevel=4)
         return Execution(stacked=False, chunk=1, seeded=seeded, activations=floats)
     if chunk is not None:
-        return Execution(stacked=True, chunk=min(chunk, clients), seeded=seeded, activations=floats)
-    if samples.inputs.is_cuda:
-        total = torch.cuda.mem_get_info(samples.inputs.device)[1]
+        chunk = min(chunk, clients)
+        return Execution(stacked=chunk > 1, chunk=chunk, seeded=seeded, activations=floats)
+    if samples.device.type == "cuda":
+        total = torch.cuda.mem_get_info(samples.device)[1]
         fitting = gpu_chunk(total, activations=floats, weights=sum(p.numel() for p in model.parameters()))
         return Execution(stacked=True, chunk=min(fitting, clients), seeded=seeded, activations=floats)
+    if any(isinstance(module, nn.LSTM) for module in model.modules()):  # PyTorch's own beats a stack of cells here
+        return Execution(stacked=False, chunk=1, seeded=seeded, activations=floats)
     chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / 2))  # never by the number of threads
     return Execution(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded, activations=floats)
 
@@ -84,88 +93,41 @@ def gpu_chunk(total_bytes: int, *, activations: int, weights: int) -> int:
     return max(1, int(_GPU_SHARE * total_bytes / (4 * (_KEPT_COPIES * activations + _WEIGHT_COPIES * weights))))
 
 
-def _probe(model: nn.Module, inputs: torch.Tensor) -> tuple[int, bool, torch.Tensor]:
-    """Run the model once: return the activations of one sample, whether it draws random numbers, and its outputs."""
-    probe = copy.deepcopy(model).to(inputs.device).train()
-    counts: list[int] = []
-    hooks = [
-        module.register_forward_hook(lambda _m, _i, out: counts.append(out.numel() if torch.is_tensor(out) else 0))
-        for module in probe.modules()
-        if not list(module.children())
-    ]
-    devices = [inputs.device] if inputs.is_cuda else []
-    try:
-        with torch.random.fork_rng(devices=devices), torch.no_grad():
-            before = _rng_states(devices)
-            outputs = probe(inputs)
-            seeded = any(not torch.equal(old, new) for old, new in zip(before, _rng_states(devices), strict=True))
-    except Exception as error:
-        reason = str(error).split("\n")[0]
-        raise InvalidInputError(
-            f"the model cannot take inputs of shape {tuple(inputs.shape[1:])} in batches: {reason}"
-        ) from error
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return sum(counts) // inputs.shape[0], seeded, outputs
-
-
-def _rng_states(devices: list[torch.device]) -> list[torch.Tensor]:
-    return [torch.random.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
-
-
-def require_fit(outputs: torch.Tensor, targets: torch.Tensor, samples: Samples, loss: Loss) -> bool:
-    """Refuse a model whose outputs do not fit the targets; return whether the loss is one number per batch."""
-    if not torch.is_tensor(outputs) or outputs.shape[:1] != targets.shape[:1]:
-        got = tuple(outputs.shape) if torch.is_tensor(outputs) else type(outputs).__name__
-        raise InvalidInputError(f"the model must give one output per sample, got {got} for {len(targets)} samples")
-    _require_outputs(outputs, samples.targets)
-    try:
-        losses = loss(outputs.float(), targets)
-    except Exception as error:
-        reason = str(error).split("\n")[0]
-        raise InvalidInputError(
-            f"the loss cannot take outputs of shape {tuple(outputs.shape)} and targets of shape "
-            f"{tuple(targets.shape)}: {reason}"
-        ) from error
-    if losses.ndim > 1 or (losses.ndim == 1 and len(losses) != len(targets)):
-        raise InvalidInputError(f"the loss must be one number or one per sample, got shape {tuple(losses.shape)}")
-    return losses.ndim == 0
-
-
-def require_labels(model: nn.Module, samples: Samples) -> None:
-    """Refuse samples with labels for which the model has no output."""
-    _, _, outputs = _probe(model, samples.inputs[:2])
-    _require_outputs(outputs, samples.targets)
-
-
-def _require_outputs(outputs: torch.Tensor, targets: torch.Tensor) -> None:
-    if outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point():
-        largest, classes = int(targets.max()), outputs.shape[1]
-        if largest >= classes:
-            raise InvalidInputError(
-                f"the model must have an output for each label up to {largest}, got {classes} outputs"
-            )
-
-
-def _vectorisation_problem(model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor) -> str | None:
+def _vectorisation_problem(model: nn.Module, loss: Loss | Objective, inputs: Tree, targets: Tree | None) -> str | None:
     """Return why vmap cannot train this model, or None if it can."""
-    trial = ClientModel(model, loss, inputs.device)
+    first = leaves(inputs)[0]
+    trial = ClientModel(model, loss, first.device)
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in trial.net.modules()):
         return "it has batch normalisation with a cumulative average or hooks"
-    weights = torch.full((2, len(targets)), 1.0 / len(targets), device=inputs.device)
+    weights = torch.full((2, len(first)), 1.0 / len(first), device=first.device)
     parameters = trial.parameters.views(trial.initial_weights.repeat(2, 1))
     flat = trial.initial_buffers.repeat(2, 1)
     before = torch.random.get_rng_state()
-    two = (torch.stack([inputs, inputs]), torch.stack([targets, targets]), weights)
+    two = [None if tree is None else map_tree(_twice, tree) for tree in (inputs, targets)]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trial.gradients(parameters, trial.buffers.views(flat), *two)
+            trial.gradients(parameters, trial.buffers.views(flat), two[0], two[1], weights)
     except Exception as error:
-        return "vmap cannot run the model: " + str(error).split("\n")[0][:200]
+        return f"vmap cannot run {_culprit(error, trial.net)}: " + str(error).split("\n")[0][:200]
     finally:
         torch.random.set_rng_state(before)
     if not torch.equal(flat, trial.initial_buffers.repeat(2, 1)):
         return "the model writes to its buffers"
     return None
+
+
+def _culprit(error: Exception, net: nn.Module) -> str:
+    """Name the innermost module of a network in which an error was raised."""
+    names = {id(module): name for name, module in net.named_modules()}
+    found, trace = "the model", error.__traceback__
+    while trace is not None:
+        module = trace.tb_frame.f_locals.get("self")
+        if isinstance(module, nn.Module) and names.get(id(module)):
+            found = f"{names[id(module)]} of the model ({type(module).__name__})"
+        trace = trace.tb_next
+    return found
+
+
+def _twice(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.stack([tensor, tensor])

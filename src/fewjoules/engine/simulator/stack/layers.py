@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fewjoules.engine.simulator.stack.recurrent import StackedLSTM, can_stack
+
 
 class PatchConv2d(nn.Module):
     """``nn.Conv2d`` with a square kernel and zero padding, computed as patches times a matrix."""
@@ -134,6 +136,8 @@ def _replaced(module: nn.Module, precision: str) -> nn.Module:
         return WeightedBatchNorm(module)  # type: ignore[arg-type]
     if type(module) is nn.GroupNorm:
         return StackedGroupNorm(module)
+    if type(module) is nn.LSTM and can_stack(module):
+        return StackedLSTM(module)
     for name, child in module.named_children():
         setattr(module, name, _replaced(child, precision))
     return module

@@ -7,19 +7,22 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from fewjoules.engine.models.layout import Layout, Tensors, require_trainable
-from fewjoules.engine.models.loss import Loss, right_answers
+from fewjoules.engine.models.loss import Loss, mean_of, right_answers
+from fewjoules.engine.models.objective import Judged, Objective
+from fewjoules.engine.models.tree import Tree, floats
 from fewjoules.engine.simulator.stack.layers import WeightedBatchNorm, stackable
 
 
 class ClientModel:
     """A model as a function of the parameters and buffers of a stack of clients."""
 
-    def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, precision: str = "float32") -> None:
+    def __init__(
+        self, model: nn.Module, loss: Loss | Objective, device: torch.device, *, precision: str = "float32"
+    ) -> None:
         """Copy the model with stackable layers; the caller's is not changed."""
-        self.bfloat16 = precision == "bf16"
         self.net = stackable(model, precision).to(device).train()
-        self.loss = loss
-        self.device = device
+        self.objective = Objective.of(loss)
+        self._judged = Judged(self.net, self.objective, bfloat16=precision == "bf16")
         named = dict(self.net.named_parameters())
         trained = require_trainable(self.net)
         buffers = dict(self.net.named_buffers())
@@ -32,16 +35,15 @@ class ClientModel:
         self.initial_buffers = self.buffers.flatten(averaged).to(device)
 
     def outcome(
-        self, parameters: Tensors, buffers: Tensors, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+        self, parameters: Tensors, buffers: Tensors, inputs: Tree, targets: Tree | None, weights: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, Tensors]:
         """Return loss, accuracy and new buffers of one client's batch; the ``weights`` of its samples sum to one."""
         state = {f"{name}.sample_weights": weights for name in self.norms}
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            outputs = functional_call(self.net, self.fixed | parameters | buffers | state, (inputs,))
-        losses = self.loss(outputs.float(), targets)
-        loss = losses if losses.ndim == 0 else losses @ weights
+        state = {f"net.{name}": tensor for name, tensor in (self.fixed | parameters | buffers | state).items()}
+        values, outputs = functional_call(self._judged, state, (inputs, targets))
+        loss = self.objective.total(values, weights)
         right = right_answers(outputs, targets)
-        correct = torch.full_like(loss, torch.nan) if right is None else right.float() @ weights
+        correct = torch.full_like(loss, torch.nan) if right is None else mean_of(floats(right), weights)
         return loss, correct.detach(), buffers | self._new_statistics()
 
     def _new_statistics(self) -> Tensors:
@@ -53,12 +55,13 @@ class ClientModel:
         return new
 
     def gradients(
-        self, parameters: Tensors, buffers: Tensors, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+        self, parameters: Tensors, buffers: Tensors, inputs: Tree, targets: Tree | None, weights: torch.Tensor
     ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, Tensors]:
         """Return gradients (in the order of the layout), losses, accuracies and new buffers of a stack of clients."""
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in parameters.items()}
         with torch.enable_grad():
-            stacked = vmap(self.outcome, randomness="different")
+            axes = (0, 0, 0, None if targets is None else 0, 0)
+            stacked = vmap(self.outcome, in_dims=axes, randomness="different")
             losses, correct, new_buffers = stacked(leaves, buffers, inputs, targets, weights)
             gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
         return self._filled(gradients, leaves), losses.detach(), correct, _detached(new_buffers)
