@@ -160,6 +160,17 @@ class Fleet:
         columns["operating_points"] = None if points is None else points.with_batch(batch_size)
         return Fleet(**columns)
 
+    def taking_part(self, fraction: float) -> "Fleet":
+        """Return the fleet with the mean joules of devices that take part in this fraction of all rounds.
+
+        Times stay those of a round in which a device takes part, and batteries hold what they held.
+        """
+        spent = [name for name in COSTS if "joules" in name and name != "battery_joules"]
+        columns = {name: getattr(self, name) for name in (*spent, "tail_watts")}
+        scaled = {name: None if column is None else column * fraction for name, column in columns.items()}
+        points = self.operating_points
+        return self.changed(**scaled, operating_points=None if points is None else points.taking_part(fraction))
+
     def with_message_bits(self, bits: float) -> "Fleet":
         """Return the fleet with the cost of ``bits`` more bits in every message, both ways."""
         columns = {name: getattr(self, name) for name in self.__slots__}

@@ -1,6 +1,6 @@
 """Operating points of devices: clock and voltage settings, each with its joules and seconds of a local step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -67,6 +67,11 @@ class OperatingPoints:
             nothing,
             nothing,
         )
+
+    def taking_part(self, fraction: float) -> "OperatingPoints":
+        """Return the points with the mean joules of devices that take part in this fraction of all rounds."""
+        joules = {name: getattr(self, name) * fraction for name in ("joules_per_step", "joules_per_sample")}
+        return replace(self, **joules)
 
     def cheapest(self, batch_size: float = 0.0) -> IntArray:
         """Return the point of each device with the least joules of a step, the fastest of equals."""

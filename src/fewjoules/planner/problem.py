@@ -17,7 +17,7 @@ from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.message_size import MessageSize, require_message_size
 from fewjoules.planner.downlink import Downlink
 from fewjoules.planner.round_costs import RoundCosts
-from fewjoules.planner.training_costs import Costs
+from fewjoules.planner.training_costs import Costs, expected_slowest
 
 MAX_PARAMETERS = 10**12
 MAX_SPARSITY = float(MAX_PARAMETERS)  # the sparsity at which the largest model sends one entry
@@ -34,7 +34,8 @@ class ControlProblem:
     sparsity above the number of parameters is lowered to it with a warning. ``downlink`` is the server's choice; by
     default it is planned, within the same limits, where the fleet states what receiving costs, and "free" leaves it
     out. ``message`` is the law of the devices' messages, by default formula (25) of [LI21] with ``value_bits``. Local
-    steps cost the same whatever their batch: ``Fleet.with_batch`` includes the samples.
+    steps cost the same whatever their batch: ``Fleet.with_batch`` includes the samples. Where only a ``cohort`` of so
+    many devices takes part in each round, ``planner.partial`` makes the problem of it.
     """
 
     fleet: Fleet
@@ -46,6 +47,7 @@ class ControlProblem:
     round_seconds: float | None = None
     downlink: Downlink | Literal["free"] | None = None
     message: MessageSize | None = None
+    cohort: int | None = None
 
     def __post_init__(self) -> None:
         """Check the problem and make ``local_steps`` a sorted tuple."""
@@ -56,6 +58,8 @@ class ControlProblem:
         object.__setattr__(self, "local_steps", _checked_steps(self.local_steps))
         if self.round_seconds is not None:
             require_number("round_seconds", self.round_seconds, low=0.0, above=True)
+        if self.cohort is not None:
+            require_integer("cohort", self.cohort, low=1, high=self.devices)
         object.__setattr__(self, "downlink", self._checked_downlink())
         if self.fleet.joules_per_sample is not None and np.any(self.fleet.joules_per_sample > 0.0):
             message = "the plan leaves out joules_per_sample; plan with fleet.with_batch(size) to include it"
@@ -196,7 +200,8 @@ class ControlProblem:
         rounds = self.predicted_rounds(local_steps, delta, downlink_sparsity)
         seconds = self.device_seconds(local_steps, delta, downlink_sparsity)
         kinds = self.round_costs.joules_by_kind(local_steps, delta, downlink_sparsity)
-        return Costs.of(rounds, kinds, seconds, self.fleet.provenance)
+        slowest = None if seconds is None else expected_slowest(seconds, self.cohort or self.devices)
+        return Costs.of(rounds, kinds, slowest, self.fleet.provenance)
 
 
 def _checked_limits(limits: Any, parameters: int) -> tuple[float, float]:

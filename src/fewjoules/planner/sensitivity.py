@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fewjoules.convergence.intervals import FittedLaw, LawIntervals
+from fewjoules.convergence.participation import PartialRounds
 from fewjoules.errors import InfeasiblePlanError, InvalidInputError
 from fewjoules.planner.choosing_points import at_points
 from fewjoules.planner.plan import Plan
@@ -69,8 +70,9 @@ def _best(problem: ControlProblem, joules: Sequence[float], laws: Sequence[Fitte
 
 
 def _under(problem: ControlProblem, law: FittedLaw) -> ControlProblem:
+    now = problem.rounds
     try:
-        return replace(problem, rounds=law)
+        return replace(problem, rounds=PartialRounds(law, now.growth) if isinstance(now, PartialRounds) else law)
     except InvalidInputError as error:
         raise InvalidInputError(f"at the ends of the intervals {error}") from error
 
