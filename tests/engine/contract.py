@@ -1,6 +1,7 @@
 """The pure functions of the algorithm as the plainest possible backend, one client and one sample list at a time."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,8 +13,11 @@ from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.algorithm.sampling import draw_batches
 from fewjoules.engine.algorithm.server import mean_buffers, mean_update
 from fewjoules.engine.algorithm.streams import stream_key
-from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.failures import delivered_uploads
+
+
+def mean_cross_entropy(net, inputs, targets):
+    return torch.nn.functional.cross_entropy(net(inputs), targets)
 
 
 class PlainBackend:
@@ -22,8 +26,8 @@ class PlainBackend:
     sends_changes = False
     keeps_clients = True
 
-    def __init__(self, module, clients, options):
-        self.module, self.data, self.options = module, clients, options
+    def __init__(self, module, clients, options, loss=mean_cross_entropy):
+        self.module, self.data, self.options, self.loss = module, clients, options, loss
         self.states = {}
 
     def prepare(self, plan):
@@ -44,9 +48,8 @@ class PlainBackend:
             kept.append(after)
         delivered = delivered_uploads(plan)
         for row, after in enumerate(kept):
-            self.states[int(plan.participants[row])] = settled(
-                after, plan.number if delivered[row] else int(plan.accepted[row])
-            )
+            known = plan.number if delivered[row] else int(plan.accepted[row])
+            self.states[int(plan.participants[row])] = self.as_kept(settled(after, known))
         buffers = torch.from_numpy(np.stack([one.buffers for one in uploads]))
         return RoundResult(
             mean_update=torch.from_numpy(mean_update([one.update for one in uploads], delivered, plan.shares)),
@@ -60,6 +63,13 @@ class PlainBackend:
                 correct=np.stack([one.correct for one in uploads], axis=1),
             ),
         )
+
+    def as_kept(self, state):
+        """What is stored of a state: in bfloat16, the upper half of each float32, rounded to nearest, ties to even."""
+        if self.options.kept_values == "float32":
+            return state
+        names = [name for name in ("residual", "velocity", "squares") if getattr(state, name) is not None]
+        return replace(state, **{name: upper_halves(getattr(state, name)) for name in names})
 
     def local_steps(self, state, client_state, order):
         """H steps of one client by autograd on a copy of the module."""
@@ -75,11 +85,11 @@ class PlainBackend:
             if getattr(client_state, name) is not None:
                 load(found, torch.from_numpy(getattr(client_state, name)))
             setattr(moments, name, found)
-        inputs, targets = (torch.from_numpy(array) for array in self.data[order.client])
+        inputs, targets = self.data[order.client]
         losses, correct = [], []
         for step, rate in enumerate(order.rates):
             batch = self.batch(order, step, len(targets))
-            loss = cross_entropy(net(inputs[batch]), targets[batch]).mean()
+            loss = self.loss(net, rows(inputs, batch), rows(targets, batch))
             gradients = torch.autograd.grad(loss, trained)
             with torch.no_grad():
                 step_in_place(trained, list(gradients), rate, rule, moments, stacked=False)
@@ -102,6 +112,20 @@ class PlainBackend:
 
     def client_state(self, client):
         return self.states.get(client)
+
+
+def upper_halves(vector):
+    bits = vector.view(np.uint32).astype(np.uint64)
+    odd = (bits >> np.uint64(16)) & np.uint64(1)
+    halves = (bits + np.uint64(0x7FFF) + odd) >> np.uint64(16) << np.uint64(16)
+    return halves.astype(np.uint32).view(np.float32)
+
+
+def rows(tree, numbers):
+    """Some rows of an array, or of each array of a dict, as tensors."""
+    if isinstance(tree, dict):
+        return {name: rows(array, numbers) for name, array in tree.items()}
+    return torch.from_numpy(tree)[numbers]
 
 
 def load(tensors, vector):

@@ -10,12 +10,18 @@ from fewjoules.engine.simulator.simulator import Simulator
 
 
 def federation_of(clients, device="cpu"):
-    """Clients given as (inputs, targets), one after the other in one pair of tensors."""
-    inputs = torch.from_numpy(np.concatenate([x for x, _ in clients])).to(device)
-    targets = torch.from_numpy(np.concatenate([y for _, y in clients])).to(device)
+    """Clients given as (inputs, targets), one after the other in one pair of tensors, or dicts of tensors."""
+    inputs, targets = (joined([client[part] for client in clients], device) for part in (0, 1))
     ends = np.cumsum([len(y) for _, y in clients])
     parts = [np.arange(end - len(y), end) for end, (_, y) in zip(ends, clients, strict=True)]
     return Federation(Samples(inputs, targets), parts)
+
+
+def joined(trees, device="cpu"):
+    """Arrays, or dicts of arrays, one after the other."""
+    if isinstance(trees[0], dict):
+        return {name: joined([tree[name] for tree in trees], device) for name in trees[0]}
+    return torch.from_numpy(np.concatenate(trees)).to(device)
 
 
 def simulator_of(module, clients, options, device="cpu", **how):

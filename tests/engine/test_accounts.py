@@ -17,7 +17,6 @@ from scipy import stats
 from torch import nn
 
 import fewjoules as fj
-from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.algorithm.streams import stream
 from fewjoules.errors import InvalidInputError
@@ -95,7 +94,7 @@ def rounds(module, costs=None, **changes):
     running = simulator(module, costs, **changes)
     try:
         for _ in range(running.options.rounds):
-            before = Snapshot(running.state, tensors_of(running.backend.save()))
+            before = Snapshot(running.state, running.backend.save())
             rows = running.start_round()().rows
             yield before, rows, running.state
     finally:

@@ -17,20 +17,25 @@ from fewjoules.codec.select import top_k_with_feedback
 from fewjoules.engine.algorithm.client import settled
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.round import ClientOrder
-from fewjoules.engine.algorithm.saved import tensors_of
-from fewjoules.engine.algorithm.server import server_step
+from fewjoules.engine.algorithm.round import ClientOrder, RoundResult, Uploads
+from fewjoules.engine.algorithm.server import mean_buffers, server_step
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.cuda import backend as cuda_backend
 from fewjoules.engine.simulator.cuda import graph as cuda_graph
 from fewjoules.engine.simulator.cuda import messages as cuda_messages
 from fewjoules.engine.simulator.cuda import row_sizes as cuda_row_sizes
 from fewjoules.engine.simulator.failures import delivered_uploads
+from fewjoules.engine.simulator.federation import Federation
+from fewjoules.engine.simulator.read_samples import ReadSamples
+from fewjoules.engine.store.client_store import StorePlace
 from fewjoules.integrations.flower.backend import FlowerBackend, RoundRules
 from fewjoules.integrations.flower.client import client_app
 from fewjoules.integrations.flower.memory import NodeMemory
 from fewjoules.integrations.flower.roster import Roster
+from fewjoules.physics.fleet import Fleet
+from fewjoules.runs.readers import ArrayReader
 from tests.engine.contract import PlainBackend
+from tests.engine.kinds import KINDS
 from tests.engine.simulators import federation_of, simulator_of
 from tests.integrations.flower.grid import JumpingClock, LocalGrid
 from tests.reference.training import made_up_clients
@@ -47,6 +52,7 @@ CASES = {
     "lost uploads": {"failure_probability": 0.4, "failures": {2: {0}}},
     "sampling": {"participation": 0.6},
     "sampling and lost uploads": {"participation": 0.6, "failure_probability": 0.4, "weighting": "samples"},
+    "sampling by energy": {"participation": 0.6, "sampling": "energy", "failure_probability": 0.2},
     "no feedback": {"error_feedback": False, "failure_probability": 0.4},
     "decaying residuals": {"residual_decay": 0.8, "failure_probability": 0.4},
     "momentum reset": {"inner": "momentum", "momentum": 0.7},
@@ -138,20 +144,25 @@ def without_gpu(monkeypatch):
     monkeypatch.setattr(cuda_graph.RecordedSteps, "_recorded", lambda self: Replayed(self._all_steps))
 
 
-def on_processor(module, options, chunk):
-    return simulator_of(module, CLIENTS, options, chunk=chunk, threads=2)
+def on_processor(module, options, chunk, clients=CLIENTS):
+    return simulator_of(module, clients, options, chunk=chunk, threads=2, fleet=fleet_for(options))
 
 
-def on_gpu_stood_in(module, options, chunk):
-    simulator = on_processor(module, options, chunk)
+def fleet_for(options):
+    """Devices of very different costs, where these decide who takes part."""
+    return Fleet(joules_per_bit=np.geomspace(1e-4, 1.0, 5), joules_per_step=1e-3) if "sampling" in options else None
+
+
+def on_gpu_stood_in(module, options, chunk, clients=CLIENTS):
+    simulator = on_processor(module, options, chunk, clients)
     simulator.backend = cuda_backend.CudaBackend(
         module, cross_entropy, simulator.federation, simulator.options, simulator.execution, compiled=False
     )
     return simulator
 
 
-def on_gpu(module, options, chunk):
-    return simulator_of(module, CLIENTS, options, device="cuda", chunk=chunk, compiled=False)
+def on_gpu(module, options, chunk, clients=CLIENTS):
+    return simulator_of(module, clients, options, device="cuda", chunk=chunk, compiled=False, fleet=fleet_for(options))
 
 
 class InProcessFlower(FlowerBackend):
@@ -159,9 +170,9 @@ class InProcessFlower(FlowerBackend):
 
     folder, known = None, {}  # set for each test: the nodes' state outlives a server
 
-    def __init__(self, module):
+    def __init__(self, module, clients):
         nodes = {}
-        for number, data in enumerate(CLIENTS):
+        for number, data in enumerate(clients):
             app = client_app(module, lambda _context, data=data: data)
             nodes[100 + number] = {"app": app, "config": {"client-id": str(number), "state-dir": str(self.folder)}}
         clock, rules = JumpingClock().clock(), RoundRules(deadline_seconds=5.0, min_replies=0)
@@ -195,9 +206,9 @@ def flower_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(InProcessFlower, "known", {})
 
 
-def on_flower(module, options, chunk):
-    simulator = on_processor(module, options, chunk)
-    simulator.backend = InProcessFlower(module)
+def on_flower(module, options, chunk, clients=CLIENTS):
+    simulator = on_processor(module, options, chunk, clients)
+    simulator.backend = InProcessFlower(module, clients)
     size = simulator.state.weights.numel()
     simulator.state = replace(simulator.state, changed=torch.zeros(size, dtype=torch.int32))
     return simulator
@@ -214,11 +225,12 @@ BACKENDS = [
 ]
 
 
-def rounds_of(start, chunk, given, norm=False, before_round=lambda simulator: None, rounds=ROUNDS):
+def rounds_of(start, chunk, given, norm=False, before_round=lambda simulator: None, rounds=ROUNDS, kind=None):
     """Plan, expected and found result, and both backends, after each round; the server goes on by the expected one."""
-    module, options = network(norm), BASE | {"rounds": rounds} | given
-    simulator = start(module, options, chunk)
-    plain = PlainBackend(module, CLIENTS, simulator.options)
+    module, options = network(norm) if kind is None else kind.network(), BASE | {"rounds": rounds} | given
+    simulator = start(module, options, chunk, CLIENTS if kind is None else kind.clients)
+    own = () if kind is None else (kind.loss,)
+    plain = PlainBackend(module, CLIENTS if kind is None else kind.clients, simulator.options, *own)
     device = simulator.state.weights.device
     state = simulator.state
     try:
@@ -277,7 +289,37 @@ def test_a_backend_does_what_the_pure_functions_do(without_gpu_if_stood_in, star
         assert plan.participants.size == sent.entries.size
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(("start", "chunk"), BACKENDS)
+def test_tokens_adapters_and_dicts_are_trained_as_a_literal_loop_trains_them(
+    without_gpu_if_stood_in, start, chunk, kind
+):
+    given = {"inner": "momentum", "momentum_state": "kept", "participation": 0.6, "rounds": 3}
+    for _, expected, found, plain, backend in rounds_of(start, chunk, given, rounds=3, kind=kind):
+        close(found.mean_update.cpu(), expected.mean_update)
+        assert found.mean_update.numel() == sum(p.numel() for p in kind.network().parameters() if p.requires_grad)
+        close(found.uploads().losses, expected.uploads().losses, 1e-5)
+        for client in range(len(SIZES)):
+            same_state(backend.client_state(client), plain.client_state(client))
+
+
 DOWNLINKS = {name: given for name, given in CASES.items() if "downlink_sparsity" in given} | {"exact": {}}
+
+
+@pytest.mark.parametrize("start", [on_processor, on_gpu_stood_in])
+def test_samples_that_are_read_train_as_those_in_memory(without_gpu, monkeypatch, start):
+    def weights():
+        simulator = start(network(), BASE | {"participation": 0.6, "batch_growth": 1.2}, 2)
+        for _ in range(ROUNDS):
+            simulator.start_round()()
+        simulator.close()
+        return simulator.state.weights
+
+    in_memory = weights()
+    readers = [ArrayReader(*data, f"clients[{number}]") for number, data in enumerate(CLIENTS)]
+    read = Federation(ReadSamples(readers, torch.device("cpu")), federation_of(CLIENTS).parts)
+    monkeypatch.setattr("tests.engine.simulators.federation_of", lambda clients, device: read)
+    close(weights(), in_memory)
 
 
 @pytest.mark.parametrize("given", DOWNLINKS.values(), ids=DOWNLINKS)
@@ -317,7 +359,7 @@ def test_buffers_are_averaged_over_what_arrived(without_gpu_if_stood_in, start, 
 @pytest.mark.parametrize(("start", "chunk"), BACKENDS)
 def test_saving_and_restoring_changes_nothing(without_gpu_if_stood_in, start, chunk, given):
     def forget_and_restore(simulator):
-        saved = {name: tensor.cpu().clone() for name, tensor in tensors_of(simulator.backend.save()).items()}
+        saved = simulator.backend.save()
         restored = start(network(), BASE | given, chunk)
         restored.backend.restore(saved)
         simulator.backend = restored.backend
@@ -330,15 +372,92 @@ def test_saving_and_restoring_changes_nothing(without_gpu_if_stood_in, start, ch
             same_state(backend.client_state(client), plain.client_state(client))
 
 
+HERE = [one for one in BACKENDS if one.values[0] is not on_flower]
+
+
+@pytest.mark.parametrize("given", [CASES["everything"], CASES["adamw"]], ids=["everything", "adamw"])
+@pytest.mark.parametrize(("start", "chunk"), HERE)
+def test_what_does_not_fit_into_memory_is_the_same_on_disk(without_gpu_if_stood_in, start, chunk, given):
+    """No row stays in memory, and a GPU has room for two."""
+
+    def leave_no_room(simulator):
+        simulator.backend.store.place = StorePlace(memory_bytes=0)
+        if hasattr(simulator.backend, "_kept"):
+            simulator.backend._kept._most = 2
+
+    for _, expected, found, plain, backend in rounds_of(start, chunk, given, before_round=leave_no_room):
+        close(found.mean_update.cpu(), expected.mean_update)
+        for client in range(len(SIZES)):
+            same_state(backend.client_state(client), plain.client_state(client))
+        assert backend.store.resident == 0
+
+
+@pytest.mark.parametrize("given", [CASES["everything"], CASES["adamw"]], ids=["everything", "adamw"])
+@pytest.mark.parametrize(("start", "chunk"), HERE)
+def test_what_is_kept_in_bfloat16_is_rounded_after_every_round(without_gpu_if_stood_in, start, chunk, given):
+    """Where backends differ in the last bit of a float32, they may differ in the last bit of a bfloat16."""
+    for _, expected, found, plain, backend in rounds_of(start, chunk, given | {"kept_values": "bfloat16"}, rounds=2):
+        close(found.mean_update.cpu(), expected.mean_update, 1e-3)
+        for client in range(len(SIZES)):
+            kept, wanted = backend.client_state(client), plain.client_state(client)
+            assert (kept is None) == (wanted is None)
+            for name in ("residual", "velocity", "squares") if kept is not None else ():
+                if getattr(wanted, name) is not None:
+                    one, other = getattr(kept, name), getattr(wanted, name)
+                    assert not np.any(np.ascontiguousarray(one).view(np.uint32) & 0xFFFF)
+                    np.testing.assert_allclose(one, other, rtol=2.0**-7, atol=1e-4)
+
+
 @pytest.mark.parametrize(("start", "chunk"), BACKENDS)
 def test_nothing_is_kept_for_clients_that_never_took_part(without_gpu_if_stood_in, start, chunk):
     seen = set()
     for plan, _, _, _, backend in rounds_of(start, chunk, {"participation": 0.2}):
         seen |= set(plan.participants.tolist())
         assert {client for client in range(len(SIZES)) if backend.client_state(client) is not None} == seen
-        kept = tensors_of(backend.save())["numbers"].shape[0]
+        kept = backend.save().tensors()["numbers"].shape[0]
         assert kept == (0 if start is on_flower else len(seen))
     assert len(seen) < len(SIZES)
+
+
+def run_in_parts(backend, state, plan, chunk):
+    """A round as several processes run it: its chunks one after the other, each adding to the sums of those before."""
+    parts = [backend.run_part(state, plan, part) for part in plan.parts(chunk)]
+    sums = torch.zeros(state.weights.numel(), dtype=backend.sums_type)
+    for part in parts:
+        for first in range(0, sums.numel(), 100):
+            part.add_to(sums[first : first + 100], first)
+    delivered = delivered_uploads(plan)
+    stacked = torch.cat([part.buffers for part in parts])
+    uploads = Uploads.joined([part.uploads() for part in parts])
+    buffers = mean_buffers(stacked, state.buffers, delivered, plan.shares)
+    return RoundResult(sums.float(), buffers, delivered, lambda: uploads)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sampling and lost uploads", "sampling by energy", "growing batches", "momentum cleared", "compressor qsgd"],
+)
+@pytest.mark.parametrize(
+    ("start", "chunk"), [(on_processor, 1), (on_processor, 2), (on_gpu_stood_in, 2)], ids=["one by one", "two", "GPU"]
+)
+def test_parts_of_a_round_add_up_to_the_round_to_the_bit(without_gpu_if_stood_in, start, chunk, name):
+    whole, split = (start(network(norm=True), BASE | CASES[name], chunk) for _ in range(2))
+    try:
+        for number in range(1, ROUNDS + 1):
+            state, plan = whole.state, whole._plan(number)
+            expected = whole.backend.run(state, plan, lambda: None)
+            found = run_in_parts(split.backend, state, plan, chunk)
+            assert torch.equal(found.mean_update.view(torch.int32), expected.mean_update.view(torch.int32))
+            assert torch.equal(found.buffers, expected.buffers)
+            sent, wanted = found.uploads(), expected.uploads()
+            for column in ("entries", "payload_bytes", "written", "losses", "correct"):
+                np.testing.assert_array_equal(getattr(sent, column), getattr(wanted, column))
+            whole.state = server_step(state, plan, expected)
+        kept, wanted = (one.backend.save().tensors() for one in (split, whole))
+        assert all(torch.equal(kept[one], wanted[one]) for one in wanted)
+    finally:
+        whole.close()
+        split.close()
 
 
 @pytest.fixture

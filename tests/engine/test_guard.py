@@ -16,7 +16,6 @@ import fewjoules as fj
 from fewjoules.engine.algorithm.downlink import Downlink, taken_up
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import plan_round
-from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.guard import BLOW_UP, MOST_RETURNS, SAMPLES, Level
 from fewjoules.engine.loop import TrainingLoop
 from fewjoules.engine.simulator.federation import BatchSource
@@ -129,7 +128,7 @@ def test_the_state_after_a_return_is_that_of_the_snapshot_before_the_latest(fact
     assert torch.equal(there.state.weights, early.state.weights)
     assert torch.equal(there.state.outer["velocity"], early.state.outer["velocity"])
     assert np.array_equal(there.state.accepted, early.state.accepted)
-    found, expected = (tensors_of(one.backend.save()) for one in (there, early))
+    found, expected = (one.backend.save().tensors() for one in (there, early))
     assert found.keys() == expected.keys() >= {"residual", "velocity", "steps"}
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
 

@@ -30,7 +30,9 @@ class Accounts:
         if options.energy_budget_joules is not None and fleet is None:
             raise InvalidInputError("energy_budget_joules needs a fleet")
         if options.time_budget_seconds is not None:
-            self._require_times()
+            missing = self.missing_times()
+            if missing:
+                raise InvalidInputError(f"time_budget_seconds needs a fleet with {missing[0]} of every device")
 
     @property
     def charges_downlink(self) -> bool:
@@ -119,13 +121,12 @@ class Accounts:
         ]
         return np.array(draws)
 
-    def _require_times(self) -> None:
+    def missing_times(self) -> list[str]:
+        """Return the costs without which the seconds of a round are not known."""
         needed = ["seconds_per_bit", "seconds_per_step"]
         if self.charges_downlink:
             needed.append("downlink_seconds_per_bit")
-        for name in needed:
-            if self.fleet is None or getattr(self.fleet, name) is None:
-                raise InvalidInputError(f"time_budget_seconds needs a fleet with {name} of every device")
+        return [name for name in needed if self.fleet is None or getattr(self.fleet, name) is None]
 
     def _require_channels(self) -> None:
         laws = None if self.fleet is None else self.fleet.fading

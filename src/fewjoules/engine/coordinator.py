@@ -1,6 +1,6 @@
 """The server's side of a training, whatever runs its clients: plans, rounds, accounts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,19 +11,26 @@ from fewjoules.engine.algorithm.backend import Backend
 from fewjoules.engine.algorithm.client import dense_bytes
 from fewjoules.engine.algorithm.downlink import Downlink
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.participation import Cohort
 from fewjoules.engine.algorithm.round import Received, RoundPlan, Uploads, kept_entries, plan_round
 from fewjoules.engine.algorithm.server import called_off, server_step
-from fewjoules.engine.algorithm.state import ServerState
+from fewjoules.engine.algorithm.state import NEVER, ServerState
 from fewjoules.engine.models.layout import ModelParts
+from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.sampler import Sampler
+from fewjoules.engine.store.client_store import ClientTable
 from fewjoules.errors import DivergedError
-from fewjoules.ledger.schema import RowArray
+from fewjoules.ledger.schema import METRICS, RowArray
+
+_FLOAT = 4  # bytes of a buffer's entry
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A finished round: its ledger rows, mean loss and accuracy of its batches, and its largest batch.
 
-    ``start_loss`` is the mean loss of the first local steps, which is that of the model before the round.
+    ``start_loss`` is the mean loss of the first local steps, which is that of the model before the round. ``waited`` is
+    how long the round had to wait for participants.
     """
 
     rows: RowArray
@@ -32,6 +39,7 @@ class Outcome:
     train_accuracy: float
     batch_size: int
     learning_rate: float
+    waited: float = 0.0
 
 
 class CalledOffError(DivergedError):
@@ -47,7 +55,12 @@ class CalledOffError(DivergedError):
 
 
 class Coordinator:
-    """Runs rounds one after the other; ``state`` and the clients' states in ``backend`` carry over between them."""
+    """Runs rounds one after the other; ``state`` and the clients' states in ``backend`` carry over between them.
+
+    ``ranks`` are the processes that do so together.
+    """
+
+    ranks: Ranks = ALONE
 
     def __init__(
         self,
@@ -60,10 +73,14 @@ class Coordinator:
     ) -> None:
         """Start from ``state``; ``sizes`` holds the number of samples of each client, ``parts`` names the weights."""
         self.options, self.sizes, self.accounts = options, sizes, accounts
+        self.total_samples = sizes.sum()
         self.backend, self.state, self.parts = backend, state, parts
         self.parameters, self.buffers = parts.parameters, parts.buffers
+        self.metrics_table = METRICS
         self._kept = kept_entries(options, state.weights.numel())
         self._ahead: RoundPlan | None = None
+        self.sampler = Sampler(options, sizes, accounts, _FLOAT * state.buffers.numel())
+        self._next: tuple[int, Cohort | None] = (NEVER, None)
 
     def start_round(self, meanwhile: Callable[[], None] = lambda: None) -> Callable[[], Outcome]:
         """Run the next round; the returned function waits for its payload sizes and gives the outcome.
@@ -75,7 +92,7 @@ class Coordinator:
         before = self.state
 
         def beside() -> None:
-            if plan.number < self.options.rounds:
+            if plan.number < self.options.rounds and self.sampler.books is None:
                 self._ahead = self._plan(plan.number + 1)
                 self.backend.prepare(self._ahead)
             meanwhile()
@@ -99,9 +116,21 @@ class Coordinator:
             raise CalledOffError(error, outcome, called_off(before, plan)) from error
         return outcome
 
+    def has_participants(self) -> bool:
+        """Whether somebody can take part in the next round; the round before must have been booked."""
+        return self._cohort(self.state.round + 1) is not None
+
     def go_on_from(self, state: ServerState) -> None:
         """Continue from another state; a plan made ahead for the present one is forgotten."""
         self.state, self._ahead = state, None
+
+    def gathered(self, tables: Sequence[ClientTable]) -> Sequence[ClientTable]:
+        """Return tables of what clients keep, for a checkpoint: those of this process are all."""
+        return tables
+
+    def own_rows(self, table: ClientTable) -> ClientTable:
+        """Return what this process needs of a table in a checkpoint: all."""
+        return table
 
     def close(self) -> None:
         """Release what the backend holds."""
@@ -112,8 +141,17 @@ class Coordinator:
         ahead = self._ahead
         if ahead is not None and ahead.number == number:
             return replace(ahead, accepted=self.state.accepted[ahead.participants])
-        scale = 0.5 ** len(self.state.returns)
-        return plan_round(self.options, self._kept, self.sizes, self.state.accepted, number, step_scale=scale)
+        scale, cohort = 0.5 ** len(self.state.returns), self._cohort(number)
+        assert cohort is not None
+        return plan_round(
+            self.options, self._kept, self.sizes, self.state.accepted, number, step_scale=scale, cohort=cohort
+        )
+
+    def _cohort(self, number: int) -> Cohort | None:
+        """Return who takes part in a round; None if nobody can."""
+        if self._next[0] != number:
+            self._next = (number, self.sampler.cohort(number))
+        return self._next[1]
 
     def _outcome(self, plan: RoundPlan, delivered: Flags, sent: Uploads, received: Received) -> Outcome:
         entries = received.entries if self.accounts.charges_downlink else None
@@ -124,6 +162,7 @@ class Coordinator:
             train_accuracy=_mean(sent.correct),
             batch_size=int(plan.batch_sizes.max()),
             learning_rate=float(plan.rates[-1]),
+            waited=plan.waited,
         )
 
     def _called_off(self, error: DivergedError, before: ServerState, plan: RoundPlan) -> CalledOffError:

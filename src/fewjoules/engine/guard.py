@@ -11,12 +11,10 @@ import math
 import warnings
 from dataclasses import dataclass, replace
 
-import torch
-
-from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.algorithm.server import returned
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator, Outcome
+from fewjoules.engine.store.client_store import ClientTable
 from fewjoules.errors import DivergedError, FewJoulesWarning
 
 BLOW_UP = 3.0
@@ -60,16 +58,16 @@ class Snapshot:
     """A state to which a run can return: the server's, what clients keep, and the loss by then."""
 
     state: ServerState
-    clients: dict[str, torch.Tensor]
+    clients: ClientTable
     level: Level
 
     @classmethod
     def of(cls, simulator: Coordinator, level: Level) -> "Snapshot":
-        """Copy what the next round changes; the server's tensors are never changed in place."""
+        """Keep the state without copying it: nothing of it is changed in place."""
         state = simulator.state
         return cls(
             state=replace(state, broadcast=state.broadcast[:0], changed=state.changed[:0]),
-            clients=tensors_of(simulator.backend.save()),
+            clients=simulator.backend.save(),
             level=level,
         )
 

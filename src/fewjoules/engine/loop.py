@@ -1,7 +1,7 @@
 """The loop of a run: train rounds until there is a reason to stop; write metrics, ledger and checkpoints."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -13,11 +13,13 @@ from fewjoules.engine.coordinator import CalledOffError, Coordinator, Outcome
 from fewjoules.engine.guard import BLOW_UP, Guard
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
-from fewjoules.ledger.schema import METRICS, RowArray
+from fewjoules.ledger.schema import RowArray
 from fewjoules.ledger.target import REASONS as TARGETS
+from fewjoules.ledger.target import Target
 
 TARGET, ROUNDS, ENERGY, TIME, INTERRUPTED = TARGETS[0], "rounds", "energy budget", "time budget", "interrupted"
-REASONS = (*TARGETS, ROUNDS, ENERGY, TIME)  # why a run is over
+NOBODY, CALLBACK = "no device left", "callback"
+REASONS = (*TARGETS, ROUNDS, ENERGY, TIME, NOBODY, CALLBACK)  # why a run is over
 
 
 @dataclass(slots=True)
@@ -33,12 +35,12 @@ class Totals:
     payload_bytes: int = 0
     samples: int = 0
 
-    def add(self, rows: RowArray) -> tuple[float, float]:
-        """Add the ledger rows of a round; return its joules and seconds."""
+    def add(self, rows: RowArray, waited_seconds: float = 0.0) -> tuple[float, float]:
+        """Add the ledger rows of a round that began after a wait; return its joules and seconds."""
         uplink = math.fsum(rows["uplink_joules"])
         radio = uplink + math.fsum(rows["downlink_joules"]) + math.fsum(rows["tail_joules"])
         compute = math.fsum(rows["compute_joules"]) + math.fsum(rows["codec_joules"])
-        seconds = round_seconds(rows)
+        seconds = waited_seconds + round_seconds(rows)
         self.radio_joules += radio
         self.compute_joules += compute
         self.joules += radio + compute
@@ -59,6 +61,8 @@ class Report:
     test_loss: float
     test_accuracy: float
     totals: Totals
+    evaluated: bool = False  # whether this round was
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the user's own, at the last evaluation
 
 
 class Saver(Protocol):
@@ -69,6 +73,25 @@ class Saver(Protocol):
 
     def save(self, loop: "TrainingLoop") -> None:
         """Save the run; a later kill loses none of the rounds so far."""
+
+
+class Listener(Protocol):
+    """Hears of a run as it goes on, and may ask it to end.
+
+    If ``holds_rounds``, every round is recorded and heard of before the next one starts: the state of the run is then
+    that after the round.
+    """
+
+    holds_rounds: bool
+
+    def round_ended(self, report: Report) -> None:
+        """Hear that a round was recorded."""
+
+    def saved(self) -> None:
+        """Hear that the run was saved."""
+
+    def asks_to_end(self) -> bool:
+        """Whether the run shall end after this round."""
 
 
 class _UndoneError(Exception):
@@ -86,39 +109,72 @@ class TrainingLoop:
     simulator: Coordinator
     ledger: RowLog
     metrics: RowLog
-    evaluator: Callable[[torch.Tensor, torch.Tensor], tuple[float, float]] | None = None
+    evaluator: Callable[[torch.Tensor, torch.Tensor], tuple[float, ...]] | None = None
     totals: Totals = field(default_factory=Totals)
-    last_test: tuple[float, float] = (math.nan, math.nan)
+    last_test: tuple[float, ...] = (math.nan, math.nan)  # loss, accuracy, and metrics of the user's own
     on_round: Callable[[Report], None] = lambda _report: None
+    listener: Listener | None = None
     saver: Saver | None = None
     should_stop: Callable[[], bool] = lambda: False
     knows_test_loss: bool = True  # whether NaN means that training diverged
     reason: str | None = None  # the reason to stop; it is saved in case the run is killed while it finishes
     guard: Guard | None = None  # made before the first round, unless the run has none
     _pending: Callable[[], Outcome] | None = None
+    _untold: Report | None = None  # of which a listener that holds rounds has not heard yet
 
     def run(self) -> str:
         """Train until there is a reason to stop, and return it."""
         options = self.simulator.options
         budgets = options.energy_budget_joules is not None or options.time_budget_seconds is not None
+        booked = self.simulator.sampler.books is not None  # who takes part next depends on what was spent before
         self.guard = None if options.guard is False else self.guard or Guard.at_start(self.simulator)
         while self.simulator.state.round < options.rounds and self.reason is None:
+            if booked and not self.simulator.has_participants():
+                self.reason = NOBODY
+                break
             if not self._start_round():
                 continue
             evaluated = self._is_evaluated(self.simulator.state.round)
             stopping = self.should_stop()
             saving = self.saver is not None and (stopping or self.saver.is_due())
-            if evaluated or budgets or saving or stopping or self._is_kept():
+            if evaluated or budgets or booked or saving or stopping or self._is_kept() or self._is_held():
                 self._record_pending(evaluated)
                 self.reason = self._reason_to_stop(evaluated)
                 if self.guard is not None and self._is_kept():
                     self.guard.keep(self.simulator)
-                if saving and self.saver is not None:
-                    self.saver.save(self)
+                self._tell_listener()
+                if saving:
+                    self._save()
                 if stopping and self.reason is None:
                     return INTERRUPTED
         self._record_pending()
         return self.reason or ROUNDS
+
+    @property
+    def own_metrics(self) -> dict[str, float]:
+        """Metrics of the user's own at the last evaluation, by name; NaN before the first."""
+        known = self.last_test[2:] or (math.nan,) * len(self.metrics.table.own_names)
+        return dict(zip(self.metrics.table.own_names, known, strict=True))
+
+    def _is_held(self) -> bool:
+        """Whether a listener must hear of this round before the next one, or has asked to end."""
+        return self.listener is not None and (self.listener.holds_rounds or self.listener.asks_to_end())
+
+    def _tell_listener(self) -> None:
+        """Let a listener that holds rounds hear of this one; end the run if it asks for that."""
+        if self.listener is None:
+            return
+        report, self._untold = self._untold, None
+        if report is not None:
+            self.listener.round_ended(report)
+        if self.reason is None and self.listener.asks_to_end():
+            self.reason = CALLBACK
+
+    def _save(self) -> None:
+        assert self.saver is not None
+        self.saver.save(self)
+        if self.listener is not None:
+            self.listener.saved()
 
     def _start_round(self) -> bool:
         """Start the next round and record the one before; False if that one was undone, and with it the next."""
@@ -215,23 +271,39 @@ class TrainingLoop:
         return None
 
     def _record(self, number: int, outcome: Outcome, evaluated: bool) -> None:
-        joules, seconds = self.totals.add(outcome.rows)
+        sampler = self.simulator.sampler
+        joules, seconds = self.totals.add(outcome.rows, sampler.waited_seconds(outcome.waited))
+        sampler.book(outcome.rows, round_seconds(outcome.rows), outcome.waited)
         self.ledger.append(outcome.rows)
-        row = METRICS.new_rows(1)
+        row = self.metrics.table.new_rows(1)
         row["round"], row["batch_size"], row["learning_rate"] = number, outcome.batch_size, outcome.learning_rate
-        row["epochs"] = self.totals.samples / self.simulator.sizes.sum()
+        row["epochs"] = self.totals.samples / self.simulator.total_samples
         row["train_loss"], row["train_accuracy"] = outcome.train_loss, outcome.train_accuracy
         if evaluated:
-            row["test_loss"], row["test_accuracy"] = self.last_test
+            row["test_loss"], row["test_accuracy"] = self.last_test[:2]
+            for name, value in self.own_metrics.items():
+                row[f"test_{name}"] = value
         row["round_joules"], row["round_seconds"] = joules, seconds
         for name in ("joules", "radio_joules", "compute_joules", "seconds", "payload_bytes"):
             row[f"total_{name}"] = getattr(self.totals, name)
         self.metrics.append(row)
-        self.on_round(Report(number, outcome.train_loss, *self.last_test, replace(self.totals)))
+        loss, accuracy = self.last_test[:2]
+        report = Report(
+            number, outcome.train_loss, loss, accuracy, replace(self.totals), evaluated, metrics=self.own_metrics
+        )
+        self.on_round(report)
+        if self.listener is not None and self.listener.holds_rounds:
+            self._untold = report
+        elif self.listener is not None:
+            self.listener.round_ended(report)
+
+    def _is_met(self, target: Target) -> bool:
+        loss, accuracy = self.last_test[:2]
+        return target.is_met(loss, accuracy, self.own_metrics)
 
     def _reason_to_stop(self, evaluated: bool) -> str | None:
         options, totals = self.simulator.options, self.totals
-        if evaluated and options.target is not None and options.target.is_met(*self.last_test):
+        if evaluated and options.target is not None and self._is_met(options.target):
             return options.target.reason
         if options.energy_budget_joules is not None and totals.joules >= options.energy_budget_joules:
             return ENERGY

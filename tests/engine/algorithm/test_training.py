@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fewjoules as fj
-from fewjoules.engine.algorithm.round import shares
+from fewjoules.engine.algorithm.participation import shares
 from fewjoules.engine.algorithm.sampling import draw_batches
-from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.algorithm.streams import stream_key
 from tests.engine.simulators import residuals, simulator_of
 from tests.reference import training as reference
@@ -196,7 +195,7 @@ def test_clients_that_took_part_keep_a_residual_with_error_feedback_and_none_wit
             assert kept.residual.shape == (case.model.size,)
         elif kept is not None:
             assert kept.residual is None
-    assert tensors_of(simulator.backend.save())["numbers"].tolist() == sorted(seen)
+    assert simulator.backend.save().tensors()["numbers"].tolist() == sorted(seen)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

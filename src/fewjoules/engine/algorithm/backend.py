@@ -1,13 +1,11 @@
 """Interface of the code that runs a round: clients on the processor, on a GPU, or on remote devices."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
-import torch
-
 from fewjoules.engine.algorithm.round import RoundPlan, RoundResult
-from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.state import ClientState, ServerState
+from fewjoules.engine.store.client_store import ClientTable
 
 
 class Backend(Protocol):
@@ -31,13 +29,10 @@ class Backend(Protocol):
     def client_state(self, client: int) -> ClientState | None:
         """State of a client; None before it first took part."""
 
-    def save(self) -> dict[str, SavedTensor]:
-        """Return the states of all clients as named tensors; empty where the clients store them themselves.
+    def save(self) -> ClientTable:
+        """Return the states of all clients, which later rounds do not change; empty where clients store them."""
 
-        They are read while they are written, before the next round.
-        """
-
-    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def restore(self, table: ClientTable) -> None:
         """Restore the client states that ``save`` returned."""
 
     def close(self) -> None:

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Set
 from dataclasses import MISSING, dataclass, field
 from typing import Any, Protocol
 
+from fewjoules.engine.algorithm.step_sizes import StepSizes
 from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number
+from fewjoules.ledger.target import Target
+from fewjoules.physics.availability import availability_of
 
 
 class Check(Protocol):
@@ -29,6 +32,15 @@ class Number:
         require_number(name, value, low=self.low, high=math.inf if self.below else self.high, above=self.above)
         if self.below and value >= self.high:
             raise InvalidInputError(f"{name} must be at least {self.low:g} and below {self.high:g}, got {value!r}")
+
+
+class Rate(Number):
+    """A step size, or a function of the round that gives one, which only Python can."""
+
+    def require(self, name: str, value: Any) -> None:
+        """Check type and range of a number; what a function gives is checked when it is asked."""
+        if not callable(value) and not isinstance(value, StepSizes):
+            Number.require(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,15 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricTarget:
+    """A metric of the user's own and the value to reach: "f1 >= 0.8"."""
+
+    def require(self, name: str, value: Any) -> None:
+        """Check that it can be read."""
+        Target.parse(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Rounds:
     """A list of rounds."""
 
@@ -88,6 +109,18 @@ class Sparsities:
     def require(self, name: str, value: Any) -> None:
         """Check every entry."""
         require_array(name, value, low=1.0, high=self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """When devices are available: an ``Availability``, rows (device, from, to), or a function of the time."""
+
+    def require(self, name: str, value: Any) -> None:
+        """Check everything but the number of devices, which a function alone knows."""
+        try:
+            availability_of(value)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

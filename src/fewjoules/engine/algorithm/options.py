@@ -10,10 +10,24 @@ import numpy as np
 from fewjoules.arrays import FloatArray
 from fewjoules.codec.values import KINDS, MAX_LEVELS
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
-from fewjoules.engine.algorithm.declared import Choice, Flag, LostUploads, Number, Rounds, Sparsities, Whole, option
+from fewjoules.engine.algorithm.declared import (
+    Available,
+    Choice,
+    Flag,
+    LostUploads,
+    MetricTarget,
+    Number,
+    Rate,
+    Rounds,
+    Sparsities,
+    Whole,
+    option,
+)
 from fewjoules.engine.algorithm.presets import PRESETS, preset_options
+from fewjoules.engine.algorithm.step_sizes import StepSizes
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.ledger.target import OPTIONS, Target
+from fewjoules.physics.availability import AvailableDevices, availability_of
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_SPARSITY
 
 MAX_ROUNDS = 10_000_000
@@ -41,6 +55,10 @@ def overridden(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
     return {name: value for name, value in options.items() if name not in left_behind} | dict(changes)
 
 
+def _is_function(rate: Any) -> bool:
+    return callable(rate) or isinstance(rate, StepSizes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """Options of FT-LSGD-DB and the family of methods around it.
@@ -55,7 +73,7 @@ class TrainingOptions:
     local_steps: int = option(Whole(1, MAX_LOCAL_STEPS))
     sparsity: FloatArray = option(Sparsities(MAX_SPARSITY))
     rounds: int = option(Whole(1, MAX_ROUNDS))
-    learning_rate: float = option(_RATE)
+    learning_rate: float | StepSizes = option(Rate(0.0, LARGEST_RATE, above=True))
     preset: str | None = option(Choice(tuple(PRESETS)), optional=True)
     schedule: str = option(Choice(("constant", "cosine", "step")), "constant")
     warmup_rounds: int = option(Whole(0, MAX_ROUNDS), 0)
@@ -77,11 +95,14 @@ class TrainingOptions:
     batch_growth: float = option(Number(1.0), 1.0)
     error_feedback: bool = option(Flag(), True)
     residual_decay: float = option(Number(0.0, 1.0), 1.0)
+    kept_values: str = option(Choice(("float32", "bfloat16")), "float32")
     compressor: str = option(Choice(tuple(COMPRESSORS)), "top-k")
     values: str = option(Choice(tuple(KINDS)), "float32")
     levels: int = option(Whole(1, MAX_LEVELS), 15)
     weighting: str = option(Choice(("equal", "samples")), "equal")
     participation: float = option(Number(0.0, 1.0, above=True), 1.0)
+    sampling: str = option(Choice(("uniform", "battery", "energy")), "uniform")
+    availability: AvailableDevices | None = option(Available(), optional=True)
     failure_probability: float = option(Number(0.0, 1.0), 0.0)
     failures: Mapping[int, Set[int]] = option(LostUploads(MAX_ROUNDS), factory=dict)
     downlink: str | None = option(Choice(("free", "charged")), optional=True)
@@ -93,19 +114,21 @@ class TrainingOptions:
     target_accuracy: float | None = option(Number(0.0, 1.0), optional=True)
     target_loss: float | None = option(Number(0.0, above=True), optional=True)
     target_perplexity: float | None = option(Number(1.0, above=True), optional=True)
+    target_metric: str | None = option(MetricTarget(), optional=True)
     energy_budget_joules: float | None = option(Number(0.0, above=True), optional=True)
     time_budget_seconds: float | None = option(Number(0.0, above=True), optional=True)
     evaluate_every: int | None = option(Whole(1, MAX_ROUNDS), optional=True)
     guard: bool | None = option(Flag(), optional=True)
     precision: str = option(Choice(PRECISIONS), "float32")
+    clients_at_a_time: int | None = option(Whole(1, 2**31 - 1), optional=True)
 
     @classmethod
     def of(cls, **given: Any) -> "TrainingOptions":
         """Make options; those not given come from the preset, if one is named."""
         unknown = sorted(set(given) - set(cls.__dataclass_fields__))
         if unknown:
-            known = ", ".join(cls.__dataclass_fields__)
-            raise InvalidInputError(f"train knows the options {known}; got {unknown[0]!r}")
+            known = ", ".join(name for name in cls.__dataclass_fields__ if name not in OPTIONS)  # said by target
+            raise InvalidInputError(f"train knows the options {known}, target; got {unknown[0]!r}")
         preset = given.get("preset")
         usual = {} if preset is None else preset_options(preset)
         if given.get("inner", usual.get("inner")) != usual.get("inner"):
@@ -130,6 +153,11 @@ class TrainingOptions:
             raise InvalidInputError(
                 f"decay_rounds and schedule = 'step' go together, got {list(self.decay_rounds)} and {self.schedule!r}"
             )
+        if _is_function(self.learning_rate) and (self.schedule != "constant" or self.warmup_rounds):
+            raise InvalidInputError(
+                "learning_rate as a function goes with schedule = 'constant' and without warmup_rounds, "
+                f"got {self.schedule!r} and {self.warmup_rounds}"
+            )
         COMPRESSORS[self.compressor].require_values(self.values)
         if self.inner == "sgd" and self.momentum:
             raise InvalidInputError(
@@ -148,8 +176,19 @@ class TrainingOptions:
         momentum = 0.0 if inner == "sgd" else USUAL_MOMENTUM if self.momentum is None else float(self.momentum)
         state = self.momentum_state or ("kept" if inner == "adamw" else "reset")
         state = "reset" if inner == "sgd" else state  # which has none: a backend need not ask for both
-        for name, value in (("inner", inner), ("momentum", momentum), ("momentum_state", state)):
+        available = None if self.availability is None else availability_of(self.availability)
+        filled = {"inner": inner, "momentum": momentum, "momentum_state": state, "availability": available}
+        if _is_function(self.learning_rate):
+            filled["learning_rate"] = self._step_sizes(self.learning_rate)
+        for name, value in filled.items():
             object.__setattr__(self, name, value)
+
+    def _step_sizes(self, given: Any) -> StepSizes:
+        """Return the step sizes of every round; those of other options with the same function are asked anew."""
+        if isinstance(given, StepSizes) and (given.rounds, given.local_steps) == (self.rounds, self.local_steps):
+            return given
+        function = given.function if isinstance(given, StepSizes) else given
+        return StepSizes(function, self.rounds, self.local_steps, LARGEST_RATE)
 
     @property
     def clients(self) -> int:
@@ -176,5 +215,8 @@ class TrainingOptions:
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["sparsity"] = np.asarray(self.sparsity).tolist()
         plain["decay_rounds"] = list(self.decay_rounds)
+        if isinstance(self.learning_rate, StepSizes):
+            plain["learning_rate"] = self.learning_rate.describe()
+        plain["availability"] = None if self.availability is None else self.availability.describe()
         plain["failures"] = {str(number): sorted(devices) for number, devices in sorted(self.failures.items())}
         return plain

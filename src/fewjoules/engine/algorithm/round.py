@@ -1,7 +1,7 @@
 """Plan and result of one round: what the server asks of each participant, and what comes back."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from fewjoules.arrays import Flags, FloatArray, IntArray
+from fewjoules.engine.algorithm.last_rounds import LastRounds
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.participation import Cohort, importance_of, uniform_cohort
 from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.algorithm.schedule import learning_rates
 from fewjoules.engine.algorithm.streams import stream
@@ -65,9 +67,9 @@ class ClientOrder:
 class RoundPlan:
     """Plan of round ``number`` (from 1): its participants and, with one entry each, their instructions.
 
-    ``shares`` holds p_m, ``kept`` holds k and ``accepted`` the last accepted rounds; ``batch_sizes`` is
-    (steps, participants) and ``rates`` is (steps,). ``step_scale`` is what the guard left of the step size; ``rates``
-    are scaled by it already.
+    ``shares`` holds the weights of their updates in the mean, ``kept`` holds k and ``accepted`` the last accepted
+    rounds; ``batch_sizes`` is (steps, participants) and ``rates`` is (steps,). ``step_scale`` is what the guard left of
+    the step size; ``rates`` are scaled by it already. ``waited`` is how long the round had to wait for participants.
     """
 
     number: int
@@ -79,6 +81,7 @@ class RoundPlan:
     rates: FloatArray
     accepted: IntArray
     step_scale: float = 1.0
+    waited: float = 0.0
 
     @property
     def first_step(self) -> int:
@@ -142,6 +145,17 @@ class Uploads:
         none, unknown = np.zeros(shape[1], dtype=np.int64), np.full(shape, np.nan)
         return cls(none, none, np.zeros(shape[1], dtype=bool), unknown, unknown)
 
+    @classmethod
+    def joined(cls, parts: "Sequence[Uploads]") -> "Uploads":
+        """Return the uploads of all participants from those of some after the other."""
+        return cls(
+            *(
+                np.concatenate([getattr(one, name) for one in parts])
+                for name in ("entries", "payload_bytes", "written")
+            ),
+            *(np.concatenate([getattr(one, name) for one in parts], axis=1) for name in ("losses", "correct")),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -176,24 +190,26 @@ def plan_round(
     options: TrainingOptions,
     kept: IntArray,
     sizes: IntArray,
-    accepted: IntArray,
+    accepted: IntArray | LastRounds,
     number: int,
     *,
     step_scale: float = 1.0,
+    cohort: Cohort | None = None,
 ) -> RoundPlan:
     """Choose the participants of round ``number`` and write their instructions.
 
     ``kept`` holds k of each client, ``sizes`` its number of samples, ``accepted`` its last accepted round: (clients,).
-    Every step size of the schedule is multiplied by ``step_scale``.
+    Every step size of the schedule is multiplied by ``step_scale``. Without a ``cohort`` they are drawn uniformly.
     """
-    clients = _participants(options, number)
-    importance = sizes.astype(np.float64) if options.weighting == "samples" else np.ones(options.clients)
+    if cohort is None:
+        cohort = uniform_cohort(options, importance_of(options, sizes), number)
+    clients = cohort.clients
     first_step = (number - 1) * options.local_steps
     return RoundPlan(
         number=number,
         options=options,
         participants=clients,
-        shares=shares(importance, clients),
+        shares=cohort.shares,
         kept=kept[clients],
         batch_sizes=batch_sizes(
             first_step, options.local_steps, options.batch_size, options.batch_growth, sizes[clients]
@@ -201,30 +217,13 @@ def plan_round(
         rates=step_scale * learning_rates(options, number),
         accepted=accepted[clients],
         step_scale=step_scale,
+        waited=cohort.waited,
     )
 
 
 def kept_entries(options: TrainingOptions, parameters: int) -> IntArray:
     """Return k of each client: the fraction 1/delta of all parameters, at least one."""
     return kept_of(np.asarray(options.sparsity), parameters)
-
-
-def _participants(options: TrainingOptions, number: int) -> IntArray:
-    if options.participation == 1.0:
-        return np.arange(options.clients)
-    rng = stream(options.seed, "participation", number)
-    return np.sort(rng.choice(options.clients, size=participants_per_round(options), replace=False))
-
-
-def participants_per_round(options: TrainingOptions) -> int:
-    """How many clients take part in each round."""
-    return max(1, round(options.participation * options.clients))
-
-
-def shares(weights: FloatArray, participants: IntArray) -> FloatArray:
-    """Return p_m of the participants of a round: their weights, scaled to sum to one."""
-    chosen = weights[participants]
-    return chosen / chosen.sum()
 
 
 def batch_sizes(first_step: int, steps: int, initial: int | None, growth: float, sizes: IntArray) -> IntArray:

@@ -1,6 +1,6 @@
 """The server's side of a round: lines 20 and 21 of Algorithm 1, and the outer optimiser between them.
 
-    line 20   g = sum_m p_m g_m, p_m = 1/M                  ``mean_update``
+    line 20   g = sum_m p_m g_m, p_m = 1/M                  ``mean_update``; p_m / pi_m with probabilities pi_m
     line 21   w <- w - g                                    ``server_step``; ``downlink`` where less is sent than g
 
 An outer optimiser replaces the step g by another one (beta is ``outer_momentum``):
@@ -11,6 +11,7 @@ An outer optimiser replaces the step g by another one (beta is ``outer_momentum`
               s <- beta2 s + (1 - beta2) g^2                                                  [REDDI21, algorithm 2]
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 
 from fewjoules.arrays import Flags, FloatArray, Floats
-from fewjoules.codec.aggregate import mean_of_updates
+from fewjoules.codec.aggregate import sum_of_updates
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.downlink import broadcast_of
 from fewjoules.engine.algorithm.options import TrainingOptions
@@ -26,12 +27,22 @@ from fewjoules.engine.algorithm.round import RoundPlan, RoundResult
 from fewjoules.engine.algorithm.state import ServerState
 
 Moments = dict[str, torch.Tensor]
+_ROUNDING = 1e-12  # by which weights that sum to one may miss it
 
 
 def mean_update(sent: Sequence[SparseUpdate], delivered: Flags, parts: FloatArray) -> Floats:
     """Return the dense sum of p_m g_m of line 20; a lost upload counts as zero, and the other p_m stay as they are."""
     arrived = [one if here else _nothing(one.size) for one, here in zip(sent, delivered, strict=True)]
-    return mean_of_updates(arrived, weights=parts)
+    return sum_of_updates(arrived, weights=weights_in_mean(parts))
+
+
+def weights_in_mean(parts: FloatArray) -> FloatArray:
+    """Return the ``parts`` of a cohort: summing to one to the last bit, if they sum to one but for rounding.
+
+    Where clients have probabilities of their own, they sum to one only on average.
+    """
+    total = parts.sum()
+    return parts / total if math.isclose(total, 1.0, rel_tol=_ROUNDING) else parts
 
 
 def _nothing(size: int) -> SparseUpdate:
@@ -54,16 +65,14 @@ def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> Ser
         step = rate * step
     broadcast = broadcast_of(step, state.residual, plan.options, plan.number)
     weights = state.weights - broadcast.sent
-    accepted, synced = state.accepted.copy(), state.synced.copy()
-    accepted[plan.participants[result.delivered]] = plan.number
-    synced[plan.participants if result.reached is None else plan.participants[result.reached]] = plan.number
+    reached = plan.participants if result.reached is None else plan.participants[result.reached]
     return replace(
         state,
         round=plan.number,
         weights=weights,
         buffers=result.buffers,
-        accepted=accepted,
-        synced=synced,
+        accepted=state.accepted.with_round(plan.participants[result.delivered], plan.number),
+        synced=state.synced.with_round(reached, plan.number),
         broadcast=broadcast.chosen,
         residual=broadcast.residual,
         changed=_last_changes(state, weights, plan.number),
@@ -73,8 +82,7 @@ def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> Ser
 
 def called_off(state: ServerState, plan: RoundPlan) -> ServerState:
     """Return the state after a round that changed nothing: its participants have received the model of ``state``."""
-    synced = state.synced.copy()
-    synced[plan.participants] = plan.number
+    synced = state.synced.with_round(plan.participants, plan.number)
     return replace(state, round=plan.number, synced=synced, broadcast=state.broadcast[:0])
 
 

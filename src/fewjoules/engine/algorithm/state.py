@@ -7,6 +7,7 @@ import torch
 
 from fewjoules.arrays import Floats, IntArray
 from fewjoules.codec.update import SparseUpdate
+from fewjoules.engine.algorithm.last_rounds import LastRounds
 
 NEVER = 0  # stands for "no round yet": rounds count from 1
 NO_MODEL = -1  # in place of the round of a model
@@ -28,8 +29,8 @@ class ServerState:
     round: int
     weights: torch.Tensor
     buffers: torch.Tensor
-    accepted: IntArray
-    synced: IntArray
+    accepted: LastRounds
+    synced: LastRounds
     broadcast: torch.Tensor
     residual: torch.Tensor
     changed: torch.Tensor
@@ -52,8 +53,8 @@ class ServerState:
             round=NEVER,
             weights=weights,
             buffers=buffers,
-            accepted=np.full(clients, NEVER, dtype=np.int64),
-            synced=np.full(clients, NEVER, dtype=np.int64),
+            accepted=LastRounds(np.full(clients, NEVER, dtype=np.int64)),
+            synced=LastRounds(np.full(clients, NEVER, dtype=np.int64)),
             broadcast=torch.zeros(0, device=device),
             residual=torch.zeros(size if keeps_residual else 0, device=device),
             changed=torch.zeros(size if notes_changes else 0, dtype=torch.int32, device=device),
@@ -61,7 +62,8 @@ class ServerState:
 
     def held_rounds(self, clients: IntArray) -> IntArray:
         """Return how many rounds the model that each of these clients has was trained for; NO_MODEL if it has none."""
-        return self.synced[clients] - 1
+        held: IntArray = self.synced[clients] - 1
+        return held
 
 
 @dataclass(frozen=True, slots=True)

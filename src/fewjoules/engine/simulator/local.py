@@ -9,7 +9,7 @@ from fewjoules.engine.algorithm.inner import Moments, step_in_place
 from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.simulator.cpu.single import SingleModel
-from fewjoules.engine.simulator.federation import Batches, Samples
+from fewjoules.engine.simulator.federation import Batches, SampleSource
 from fewjoules.engine.simulator.stack.model import ClientModel
 
 
@@ -35,18 +35,19 @@ class Progress:
     correct: torch.Tensor
 
 
-def train_stack(model: ClientModel, samples: Samples, batches: Batches, chunk: Chunk, rule: InnerRule) -> Progress:
+def train_stack(model: ClientModel, samples: SampleSource, batches: Batches, chunk: Chunk, rule: InnerRule) -> Progress:
     """Take all local steps (line 6) of the chunk's clients at once; the chunk is changed in place."""
     device = chunk.weights.device
-    numbers = torch.from_numpy(batches.numbers).to(device)
+    numbers = torch.from_numpy(batches.numbers)
+    numbers = numbers.to(device) if samples.resident else numbers
     weights = torch.from_numpy(batches.weights).to(device)
     views, statistics = model.parameters.views(chunk.weights), model.buffers.views(chunk.buffers)
     parameters = list(views.values())
     moments = _started(chunk, rule, model.parameters, parameters, chunk.steps)
     progress = Progress(*torch.empty((2, *numbers.shape[:2]), device=device))
     for step, rate in enumerate(batches.rates.tolist()):
-        inputs, targets = samples.inputs[numbers[step]], samples.targets[numbers[step]]
-        gradients, losses, correct, new = model.gradients(views, statistics, inputs, targets, weights[step])
+        batch = samples.take(numbers[step])
+        gradients, losses, correct, new = model.gradients(views, statistics, *batch, weights[step])
         step_in_place(parameters, gradients, rate, rule, moments, stacked=True)
         for name, buffer in statistics.items():
             buffer.copy_(new[name])
@@ -55,7 +56,7 @@ def train_stack(model: ClientModel, samples: Samples, batches: Batches, chunk: C
     return progress
 
 
-def train_one(model: SingleModel, samples: Samples, batches: Batches, chunk: Chunk, rule: InnerRule) -> Progress:
+def train_one(model: SingleModel, samples: SampleSource, batches: Batches, chunk: Chunk, rule: InnerRule) -> Progress:
     """Take all local steps (line 6) of a chunk of one client, without vmap and without padding."""
     device = chunk.weights.device
     model.start(chunk.weights[0], chunk.buffers[0])
@@ -63,8 +64,8 @@ def train_one(model: SingleModel, samples: Samples, batches: Batches, chunk: Chu
     progress = Progress(*torch.empty((2, len(batches.rates), 1), device=device))
     for step, rate in enumerate(batches.rates.tolist()):
         used = batches.weights[step, 0] > 0.0
-        numbers = torch.from_numpy(batches.numbers[step, 0][used]).to(device)
-        gradients, loss, correct = model.gradients(samples.inputs[numbers], samples.targets[numbers])
+        batch = samples.take(torch.from_numpy(batches.numbers[step, 0][used]))
+        gradients, loss, correct = model.gradients(*batch)
         with torch.no_grad():
             step_in_place(model.parameters, gradients, rate, rule, moments, stacked=False)
         progress.losses[step, 0], progress.correct[step, 0] = loss, correct

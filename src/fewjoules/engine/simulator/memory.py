@@ -4,19 +4,25 @@ Only what is certain is counted, so that a training that fits is not refused; do
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.round import kept_entries, participants_per_round
+from fewjoules.engine.algorithm.participation import participants_per_round
+from fewjoules.engine.algorithm.round import kept_entries
 from fewjoules.engine.algorithm.rule import InnerRule
 from fewjoules.engine.guard import SNAPSHOT_ROUNDS
+from fewjoules.engine.models.tree import leaves
+from fewjoules.engine.simulator.cuda.kept import gpu_rows
+from fewjoules.engine.simulator.federation import first_of
 from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.engine.store.client_store import BFLOAT16, DTYPES
 from fewjoules.ledger.schema import LEDGER, METRICS
 
+HOST, GPU, DISK = "memory", "memory of the GPU", "disk"
 _FLOAT, _ENTRY = 4, 12  # bytes; an entry of a message is a position and a value
 _DRAW = 40  # bytes: number and weight of a sample of this round, and of the next while they are drawn
 _STEP_COPIES = {
@@ -28,53 +34,81 @@ _STEP_COPIES = {
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that something takes, on the GPU or on the host, and what would make it smaller."""
+    """Bytes that something takes, where it takes them, and what would make it smaller."""
 
     what: str
     bytes: int
     helps: tuple[str, ...]
-    on_gpu: bool
+    where: str
 
 
 def needs_of(simulator: Simulator, *, rows_in_memory: bool) -> list[Need]:
     """Return what the training will need, the largest first; ``rows_in_memory``: its tables stay in memory."""
-    on_gpu = simulator.federation.samples.inputs.is_cuda
-    found = [*_states(simulator, on_gpu), *_snapshots(simulator), _round(simulator, on_gpu), _batches(simulator)]
+    on_gpu = simulator.federation.samples.device.type == "cuda"
+    found = [*_stored(simulator, on_gpu), _round(simulator, on_gpu), _batches(simulator)]
     found += [_rows(simulator.options)] if rows_in_memory else []
     return sorted(found, key=lambda need: -need.bytes)
 
 
-def expected_clients(options: TrainingOptions) -> int:
-    """How many different clients are expected to take part in at least one of the rounds."""
+def expected_clients(options: TrainingOptions, rounds: int | None = None) -> int:
+    """How many different clients are expected to take part in at least one of so many rounds, by default of all."""
     clients, each = options.clients, participants_per_round(options)
-    return round(clients * -math.expm1(options.rounds * math.log1p(-each / clients))) if each < clients else clients
+    number = options.rounds if rounds is None else rounds
+    return round(clients * -math.expm1(number * math.log1p(-each / clients))) if each < clients else clients
 
 
-def _states(simulator: Simulator, on_gpu: bool) -> list[Need]:
-    """What clients keep from round to round; on the processor, what a round replaces exists twice at its end."""
-    options, size = simulator.options, simulator.parameters.size
-    clients, again = expected_clients(options), participants_per_round(options) if options.rounds > 1 else 0
+def _stored(simulator: Simulator, on_gpu: bool) -> list[Need]:
+    """What clients keep: on a GPU as far as it has room, then in memory up to the bound of the store, then on disk."""
+    kept = _states(simulator) + _snapshots(simulator)
+    total = sum(need.bytes for need in kept)
+    if not total:
+        return []
+    rows = gpu_rows(simulator.store.row_bytes, simulator.options.clients, simulator.federation.samples.device)
+    fits = min(total, rows * simulator.store.row_bytes) if on_gpu else 0
+    bound = simulator.store.place.memory_bytes
+    held = total - fits if bound is None else min(total - fits, bound)
+    spilled = total - fits - held
+    found = []
+    for where, share, first in ((GPU, fits, ()), (HOST, held, ("a smaller memory_gib",))):
+        for need in kept if share else ():
+            found.append(replace(need, bytes=need.bytes * share // total, helps=(*first, *need.helps), where=where))
+    if spilled:
+        others = dict.fromkeys(word for need in kept for word in need.helps)
+        helps = ("a larger memory_gib", "another store_dir", *others)
+        what = f"what {expected_clients(simulator.options):,} clients keep beyond {in_gib(held)} GiB of memory"
+        found.append(Need(what, spilled, helps, DISK))
+    return found
+
+
+def in_gib(count: int) -> str:
+    """Return bytes as GiB, with three digits."""
+    return f"{count / 2**30:.3g}"
+
+
+def _states(simulator: Simulator) -> list[Need]:
+    """What clients keep from round to round."""
+    options, clients = simulator.options, expected_clients(simulator.options)
+    each = simulator.parameters.size * DTYPES[options.kept_values].itemsize
+    rounds_up = () if options.kept_values == BFLOAT16 else ('kept_values = "bfloat16"',)
+    helps = ("fewer clients", "a smaller participation", "a smaller model", *rounds_up)
     found = []
     moments = [name for name in kept_vectors(options) if name != "residual"]
     if moments:
-        vectors = len(moments) * (clients + (0 if on_gpu else again))
-        helps = ("fewer clients", "a smaller model", 'momentum_state = "reset"')
-        found.append(Need(f"the moments of {clients:,} clients", _FLOAT * size * vectors, helps, on_gpu))
+        own = (*helps, 'momentum_state = "reset"')
+        found.append(Need(f"the moments of {clients:,} clients", each * len(moments) * clients, own, HOST))
     if options.error_feedback:
-        replaced = not on_gpu and (options.compressor != "top-k" or options.values != "float32")
-        vectors = clients + (again if replaced else 0)
-        helps = ("fewer clients", "a smaller model", "error_feedback = false")
-        found.append(Need(f"the residuals of {clients:,} clients", _FLOAT * size * vectors, helps, on_gpu))
+        own = (*helps, "error_feedback = false")
+        found.append(Need(f"the residuals of {clients:,} clients", each * clients, own, HOST))
     return found
 
 
 def _snapshots(simulator: Simulator) -> list[Need]:
-    """What the guard keeps on the host, once the run is long enough for it: all that clients keep, twice."""
+    """What the guard keeps once the run is long enough: what changed from one snapshot to the next, twice."""
     options = simulator.options
-    clients, vectors = expected_clients(options), len(kept_vectors(options))
     kept = 0 if options.guard is False else min(2, options.rounds // SNAPSHOT_ROUNDS)
-    needed = kept * _FLOAT * simulator.parameters.size * vectors * clients
-    return [Need(f"what the guard keeps of {clients:,} clients", needed, ("guard = false",), False)] if needed else []
+    changed = expected_clients(options, min(options.rounds, SNAPSHOT_ROUNDS))
+    needed = kept * changed * simulator.store.row_bytes
+    return [Need(f"what the guard keeps of {changed:,} clients", needed, ("guard = false",), HOST)] if needed else []
 
 
 def _round(simulator: Simulator, on_gpu: bool) -> Need:
@@ -82,7 +116,7 @@ def _round(simulator: Simulator, on_gpu: bool) -> Need:
     options, how, size = simulator.options, simulator.execution, simulator.parameters.size
     everyone = participants_per_round(options)
     running = min(everyone, how.chunk * (1 if on_gpu else simulator.workers.threads))
-    sample = math.prod(simulator.federation.samples.inputs.shape[1:])
+    sample = sum(array.numel() for array in leaves(first_of(simulator.federation.samples)[0]))
     activations = how.activations + sample * _largest_batch(simulator)
     training = _FLOAT * running * (_STEP_COPIES[InnerRule.of(options).kind] * size + activations)
     entries = size if COMPRESSORS[options.compressor].dense else float(np.mean(kept_entries(options, size)))
@@ -91,12 +125,12 @@ def _round(simulator: Simulator, on_gpu: bool) -> Need:
     helps = ["a smaller participation"]
     helps += ["smaller batches"] if activations > size else []
     helps += ["a higher sparsity"] if message * everyone > training else []
-    return Need(f"a round of {everyone:,} clients", int(peak), tuple(helps), on_gpu)
+    return Need(f"a round of {everyone:,} clients", int(peak), tuple(helps), GPU if on_gpu else HOST)
 
 
 def _batches(simulator: Simulator) -> Need:
     draws = simulator.options.local_steps * participants_per_round(simulator.options) * _largest_batch(simulator)
-    return Need("the batches of two rounds", _DRAW * draws, ("smaller batches", "a smaller participation"), False)
+    return Need("the batches of two rounds", _DRAW * draws, ("smaller batches", "a smaller participation"), HOST)
 
 
 def _largest_batch(simulator: Simulator) -> int:
@@ -110,4 +144,4 @@ def _rows(options: TrainingOptions) -> Need:
     aims = (options.target, options.energy_budget_joules, options.time_budget_seconds)
     rounds = options.rounds if all(aim is None for aim in aims) else 0
     each = LEDGER.dtype.itemsize * participants_per_round(options) + METRICS.dtype.itemsize
-    return Need(f"the ledger of {rounds:,} rounds", rounds * each, ("fewer rounds", "a smaller participation"), False)
+    return Need(f"the ledger of {rounds:,} rounds", rounds * each, ("fewer rounds", "a smaller participation"), HOST)

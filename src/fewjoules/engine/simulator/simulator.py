@@ -1,29 +1,41 @@
 """The simulator: all clients of a federation on one machine, round by round."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from fewjoules.cores import CORES
 from fewjoules.engine.accounts import Accounts
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.participation import participants_per_round
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
 from fewjoules.engine.models.layout import ModelParts
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.models.networks import parameter_count
+from fewjoules.engine.models.objective import Measure
+from fewjoules.engine.models.tree import described, shapes_of
+from fewjoules.engine.ranks import ALONE, Ranks
 from fewjoules.engine.simulator.cpu.backend import CpuBackend
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.evaluate import Evaluator
-from fewjoules.engine.simulator.execution import Execution, choose_execution, require_labels
-from fewjoules.engine.simulator.federation import BatchSource, Federation, Samples
+from fewjoules.engine.simulator.execution import Execution, choose_execution
+from fewjoules.engine.simulator.federation import BatchSource, Federation, SampleSource, first_of
+from fewjoules.engine.simulator.probe import probed
+from fewjoules.engine.simulator.ranked import RankedBackend
 from fewjoules.engine.simulator.stack.model import ClientModel
-from fewjoules.errors import InvalidInputError
+from fewjoules.engine.store.client_store import ClientStore, ClientTable, StorePlace
+from fewjoules.errors import FewJoulesWarning, InvalidInputError
+from fewjoules.ledger.schema import METRICS
+from fewjoules.ledger.target import require_metric_names
 from fewjoules.physics.fleet import Fleet
 
 if TYPE_CHECKING:
     from fewjoules.engine.simulator.cuda.backend import CudaBackend, Graphs
+
+_FEW = 10_000  # clients; how runs of so many are split into chunks stays as it was, and with it their bits
 
 
 class Simulator(Coordinator):
@@ -41,13 +53,16 @@ class Simulator(Coordinator):
         chunk: int | None = None,
         compiled: bool = True,
         graphs: "Graphs | None" = None,
+        ranks: Ranks = ALONE,
+        place: StorePlace | None = None,
     ) -> None:
         """Check that everything fits together; nothing is trained yet.
 
         Simulators of one model, loss and precision on the same samples may share ``graphs``, a dict: on a GPU the steps
-        are then compiled and recorded once.
+        are then compiled and recorded once. ``place`` says where what clients keep is stored. ``ranks`` are the
+        processes that share the clients of each round.
         """
-        device = federation.samples.inputs.device
+        device = federation.samples.device
         if options.clients != len(federation.parts):
             raise InvalidInputError(
                 f"sparsity must have one entry for each of {len(federation.parts)} clients, got {options.clients}"
@@ -58,7 +73,7 @@ class Simulator(Coordinator):
         accounts = Accounts(fleet, options, parameter_count(model))
         self.execution = self._choose_execution(model, loss, chunk)
         self.workers = Workers(1 if self.execution.seeded else threads)
-        self._local = self._new_backend(model, loss, compiled, graphs)
+        self._local = self._new_backend(model, loss, compiled, graphs, place)
         flat = ClientModel(model, loss, device)
         parts = ModelParts.of(model, flat.parameters, flat.buffers)
         state = ServerState.initial(
@@ -68,25 +83,45 @@ class Simulator(Coordinator):
             keeps_residual=options.compresses_downlink,
             notes_changes=accounts.charges_downlink,
         )
-        super().__init__(options, federation.sizes, accounts, self._local, state, parts)
+        self.ranks = ranks
+        self._warn_of_idle_ranks()
+        self._ranked = None if ranks.size == 1 else RankedBackend(self._local, ranks, self.execution.chunk)
+        super().__init__(options, federation.sizes, accounts, self._ranked or self._local, state, parts)
 
-    def evaluator(self, model: nn.Module, loss: Loss, test: Samples) -> Evaluator:
-        """Return an evaluator on a test set; its samples must have the shapes and types of the training set."""
-        train = self.federation.samples
-        for name, given, like in (("inputs", test.inputs, train.inputs), ("targets", test.targets, train.targets)):
-            if given.shape[1:] != like.shape[1:] or given.dtype != like.dtype:
+    def evaluator(
+        self, model: nn.Module, loss: Loss, test: SampleSource, metrics: Mapping[str, Any] | None = None
+    ) -> Evaluator:
+        """Return an evaluator on a test set; its samples must have the shapes and types of the training set.
+
+        ``metrics`` are functions by name; the table of metrics gets a column for each.
+        """
+        names = require_metric_names(metrics or {})
+        measures = [Measure.of(f"metrics[{name!r}]", name, function) for name, function in (metrics or {}).items()]
+        pairs = zip(("inputs", "targets"), first_of(test), first_of(self.federation.samples), strict=True)
+        for name, given, like in pairs:
+            if shapes_of(given) != shapes_of(like):
                 raise InvalidInputError(
-                    f"test {name} must be {like.dtype} of shape {tuple(like.shape[1:])} like the clients', "
-                    f"got {given.dtype} of shape {tuple(given.shape[1:])}"
+                    f"test {name} must be {described(like)} like the clients', got {described(given)}"
                 )
-        require_labels(model, test)
-        evaluator = Evaluator(model, loss, test, self.workers)
+        probed(model, loss, test)
+        evaluator = Evaluator(model, loss, test, self.workers, measures, self.ranks)
+        self.metrics_table = METRICS.with_metrics(names)
+        self._require_target(evaluator)
+        return evaluator
+
+    def _require_target(self, evaluator: Evaluator) -> None:
+        """Refuse a target that is never known."""
+        target = self.options.target
+        if target is not None and target.direction is not None and target.name not in evaluator.names:
+            known = ", ".join(evaluator.names) or "none"
+            raise InvalidInputError(
+                f"the target is about {target.name!r}, which must be one of the metrics of the training, got {known}"
+            )
         if self.options.target_accuracy is not None and not evaluator.knows_accuracy():
             raise InvalidInputError(
                 "target_accuracy needs a model with one score per class and whole numbers as labels: "
                 "the accuracy of this one is never known"
             )
-        return evaluator
 
     def steps_alone(self) -> Callable[[], None]:
         """Return a function that takes the local steps of the first round, on the same batches, and forgets them.
@@ -97,10 +132,36 @@ class Simulator(Coordinator):
         batches = BatchSource(self.federation, self.options.seed).batches(plan)
         return lambda: self._local.take_steps(self.state, plan, batches)
 
+    @property
+    def store(self) -> ClientStore:
+        """What clients keep."""
+        return self._local.store
+
+    def gathered(self, tables: Sequence[ClientTable]) -> Sequence[ClientTable]:
+        """Return the tables with the clients of all ranks, on the first one."""
+        begun = self.state.round > 0
+        return tables if self._ranked is None or not begun else self._ranked.gathered(tables)
+
+    def own_rows(self, table: ClientTable) -> ClientTable:
+        """Return this rank's share of a table in a checkpoint."""
+        return table if self._ranked is None else self._ranked.own_rows(table)
+
     def close(self) -> None:
         """Release threads and graphs."""
         self.workers.close()
         super().close()
+
+    def _warn_of_idle_ranks(self) -> None:
+        each = participants_per_round(self.options)
+        chunks = -(-each // self.execution.chunk)
+        if chunks < self.ranks.size:
+            warnings.warn(
+                f"{self.ranks.size} ranks share {each} clients a round, which train {self.execution.chunk} at a time: "
+                f"{self.ranks.size - chunks} of them have nothing to do; clients_at_a_time = "
+                f"{max(1, each // self.ranks.size)} gives each some, and may change last bits of the result",
+                FewJoulesWarning,
+                stacklevel=3,
+            )
 
     def _choose_execution(self, model: nn.Module, loss: Loss, chunk: int | None) -> Execution:
         largest = int(self.sizes.max()) if self.options.batch_size is None else self.options.batch_size
@@ -110,18 +171,23 @@ class Simulator(Coordinator):
             model,
             loss,
             self.federation.samples,
-            clients=self.options.clients,
+            clients=_crowd(self.options),
             batch=batch,
             smallest_batch=min(batch, int(self.sizes.min())),
             equal_batches=equal,
-            chunk=chunk,
+            chunk=chunk or self.options.clients_at_a_time,
         )
 
     def _new_backend(
-        self, model: nn.Module, loss: Loss, compiled: bool, graphs: "Graphs | None"
+        self,
+        model: nn.Module,
+        loss: Loss,
+        compiled: bool,
+        graphs: "Graphs | None",
+        place: StorePlace | None,
     ) -> "CpuBackend | CudaBackend":
         how = self.execution
-        if not self.federation.samples.inputs.is_cuda:
+        if self.federation.samples.device.type != "cuda":
             return CpuBackend(
                 model,
                 loss,
@@ -130,7 +196,15 @@ class Simulator(Coordinator):
                 chunk=how.chunk,
                 workers=self.workers,
                 seeded=how.seeded,
+                place=place,
             )
         from fewjoules.engine.simulator.cuda.backend import CudaBackend
 
-        return CudaBackend(model, loss, self.federation, self.options, how, compiled=compiled, graphs=graphs)
+        return CudaBackend(
+            model, loss, self.federation, self.options, how, compiled=compiled, graphs=graphs, place=place
+        )
+
+
+def _crowd(options: TrainingOptions) -> int:
+    """Return by how many clients chunks are chosen: all, or where they are very many, those of a round."""
+    return options.clients if options.clients <= _FEW else participants_per_round(options)

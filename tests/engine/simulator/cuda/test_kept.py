@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.simulator.cuda.kept import KeptRows
+from fewjoules.engine.store.client_store import ClientStore
 
 SIZE, CLIENTS = 3, 12
 CPU = torch.device("cpu")
@@ -19,7 +19,7 @@ rounds_of = st.lists(participants, min_size=1, max_size=8)
 
 
 def rows(names=NAMES, clients=CLIENTS):
-    return KeptRows(names, SIZE, clients, CPU)
+    return KeptRows(ClientStore(names, SIZE), clients, CPU)
 
 
 def play(kept, rounds, first=1):
@@ -57,12 +57,13 @@ def test_every_client_finds_what_it_kept_when_it_last_took_part(rounds):
 def test_saving_and_restoring_changes_nothing_and_what_comes_after_neither(before, after):
     kept = rows()
     play(kept, before)
-    saved = tensors_of(kept.save())
+    table = kept.save()
+    saved = table.tensors()
     restored = rows()
     play(restored, after)
-    restored.restore({name: tensor.clone() for name, tensor in saved.items()})
+    restored.restore(table)
     assert_played(restored, before)
-    again = tensors_of(restored.save())
+    again = restored.save().tensors()
     assert again.keys() == saved.keys()
     assert all(torch.equal(tensor, saved[name]) for name, tensor in again.items())
     play(restored, after, first=len(before) + 1)
@@ -74,7 +75,7 @@ def test_saving_and_restoring_changes_nothing_and_what_comes_after_neither(befor
 def test_what_is_saved_is_one_row_for_each_client_that_took_part_in_order(rounds):
     kept = rows()
     play(kept, rounds)
-    saved = tensors_of(kept.save())
+    saved = kept.save().tensors()
     seen = sorted({int(client) for chosen in rounds for client in chosen})
     assert saved["numbers"].tolist() == seen
     assert saved["steps"].tolist() == [kept.client(client).steps for client in seen]
@@ -86,17 +87,18 @@ def test_what_is_saved_is_one_row_for_each_client_that_took_part_in_order(rounds
 def test_what_was_saved_does_not_change_with_the_rounds_that_follow():
     kept = rows()
     play(kept, [np.arange(4)])
-    saved = tensors_of(kept.save())
-    before = {name: tensor.clone() for name, tensor in saved.items()}
+    saved = kept.save()
+    before = saved.tensors()
     play(kept, [np.arange(4)], first=2)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in saved.items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in saved.tensors().items())
+    assert not torch.equal(kept.save().tensors()["residual"], before["residual"])
 
 
 def test_rows_are_made_when_a_client_first_takes_part():
     kept = rows()
     assert kept.client(5) is None
-    assert tensors_of(kept.save())["numbers"].tolist() == []
-    assert set(tensors_of(kept.save())) == {"numbers", "steps"}
+    assert kept.save().tensors()["numbers"].tolist() == []
+    assert set(kept.save().tensors()) == {"numbers", "steps"}
     first = kept.rows(np.array([5, 9]))
     assert kept.take("residual", first).tolist() == [[0.0] * SIZE] * 2
     assert kept.steps(first).tolist() == [0, 0]
@@ -157,7 +159,7 @@ def test_clients_keep_the_vectors_that_are_named(names):
     assert state.steps == 4
     assert {name for name in ("residual", "velocity", "squares") if getattr(state, name) is not None} == set(names)
     restored = rows(names)
-    restored.restore(tensors_of(kept.save()))
+    restored.restore(kept.save())
     assert restored.client(0).steps == 4
     assert restored.client(1) is None
 
@@ -165,7 +167,7 @@ def test_clients_keep_the_vectors_that_are_named(names):
 def test_restoring_what_nobody_kept_forgets_everyone():
     kept = rows()
     play(kept, [np.arange(3)])
-    kept.restore(tensors_of(rows().save()))
+    kept.restore(rows().save())
     assert all(kept.client(client) is None for client in range(CLIENTS))
     play(kept, [np.array([1])])
     assert kept.client(1).steps == 1

@@ -4,14 +4,15 @@ The result of a client depends neither on the number of threads nor on the threa
 """
 
 import queue
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from fewjoules.arrays import Floats, IntArray
+from fewjoules.arrays import Flags, Floats, IntArray
+from fewjoules.codec.aggregate import add_updates
 from fewjoules.engine.algorithm.client import (
     Steps,
     Upload,
@@ -24,18 +25,20 @@ from fewjoules.engine.algorithm.client import (
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import ClientOrder, RoundPlan, RoundResult, Uploads, require_finite
 from fewjoules.engine.algorithm.rule import InnerRule
-from fewjoules.engine.algorithm.saved import SavedTensor
-from fewjoules.engine.algorithm.server import mean_buffers, mean_update
+from fewjoules.engine.algorithm.server import mean_buffers, mean_update, weights_in_mean
 from fewjoules.engine.algorithm.state import ClientState, ServerState
 from fewjoules.engine.algorithm.streams import stream_key
 from fewjoules.engine.models.loss import Loss
+from fewjoules.engine.models.networks import parameter_count
 from fewjoules.engine.simulator.cpu.malloc import keep_freed_memory
 from fewjoules.engine.simulator.cpu.single import SingleModel
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.failures import delivered_uploads
 from fewjoules.engine.simulator.federation import Batches, BatchSource, Federation
 from fewjoules.engine.simulator.local import Chunk, train_one, train_stack
+from fewjoules.engine.simulator.partial import PartialRound
 from fewjoules.engine.simulator.stack.model import ClientModel
+from fewjoules.engine.store.client_store import ClientStore, ClientTable, StorePlace
 
 
 class CpuBackend:
@@ -43,6 +46,7 @@ class CpuBackend:
 
     sends_changes = False
     keeps_clients = True
+    sums_type = torch.float64
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class CpuBackend:
         chunk: int,
         workers: Workers,
         seeded: bool,
+        place: StorePlace | None = None,
     ) -> None:
         """Copy the model for each thread: modules are not thread-safe. ``seeded``: the model draws random numbers."""
         keep_freed_memory()
@@ -64,7 +69,7 @@ class CpuBackend:
         kind = SingleModel if chunk == 1 else ClientModel
         for _ in range(workers.threads):
             self._models.put(kind(model, loss, torch.device("cpu"), precision=options.precision))
-        self._clients: dict[int, ClientState] = {}
+        self.store = ClientStore(kept_vectors(options), parameter_count(model), place, values=options.kept_values)
 
     def prepare(self, plan: RoundPlan) -> None:
         """Draw the batches of the next round."""
@@ -74,22 +79,35 @@ class CpuBackend:
         """Run the local steps, compression and aggregation of one round; the result is ready on return."""
         batches = self._source.batches(plan)
         meanwhile()
-        parts = plan.parts(self.chunk)
-        done = self._workers.map(lambda part: self._train(state, plan.of(part), batches.of(part)), parts)
-        rounds = [one for chunk in done for one in chunk]
-        delivered = delivered_uploads(plan)
-        for row, (_, kept) in enumerate(rounds):
-            known = plan.number if delivered[row] else int(plan.accepted[row])  # a simulated client is told at once
-            self._clients[int(plan.participants[row])] = settled(kept, known)
-        sent = [upload for upload, _ in rounds]
-        buffers = torch.from_numpy(np.stack([one.buffers for one in sent]))
+        sent, delivered = self._uploads(state, plan, batches)
         uploads = _summary(sent)
         return RoundResult(
             mean_update=torch.from_numpy(mean_update([one.update for one in sent], delivered, plan.shares)),
-            buffers=mean_buffers(buffers, state.buffers, delivered, plan.shares),
+            buffers=mean_buffers(_stacked_buffers(sent), state.buffers, delivered, plan.shares),
             delivered=delivered,
             uploads=lambda: uploads,
         )
+
+    def run_part(self, state: ServerState, plan: RoundPlan, part: slice) -> PartialRound:
+        """Run the round of some participants; it is done on return."""
+        own = plan.of(part)
+        sent, delivered = self._uploads(state, own, self._source.batches(own))
+        shares = weights_in_mean(plan.shares)[part]
+        arrived = [one.update for one, here in zip(sent, delivered, strict=True) if here]
+        uploads = _summary(sent)
+        return PartialRound(
+            add_to=lambda sums, first: add_updates(sums.numpy(), arrived, shares[delivered], first),
+            buffers=_stacked_buffers(sent),
+            uploads=lambda: uploads,
+        )
+
+    def _uploads(self, state: ServerState, plan: RoundPlan, batches: Batches) -> tuple[list[Upload], Flags]:
+        """Train the participants of a plan, chunk by chunk, and keep their states; return what arrives of whom."""
+        delivered = delivered_uploads(plan)
+        done = self._workers.map(
+            lambda part: self._train(state, plan.of(part), batches.of(part), delivered[part]), plan.parts(self.chunk)
+        )
+        return [one for chunk in done for one in chunk], delivered
 
     def take_steps(self, state: ServerState, plan: RoundPlan, batches: Batches) -> None:
         """Take the local steps of a round and forget them: what they cost can be measured so."""
@@ -104,41 +122,43 @@ class CpuBackend:
 
     def client_state(self, client: int) -> ClientState | None:
         """State of a client; None before it first took part."""
-        return self._clients.get(client)
+        return self.store.state(client)
 
-    def save(self) -> dict[str, SavedTensor]:
-        """Return one row for each client that took part, in the order of their numbers."""
-        clients = sorted(self._clients)
-        states = [self._clients[client] for client in clients]
-        tensors = {
-            "numbers": SavedTensor.of(torch.tensor(clients, dtype=torch.int64)),
-            "steps": SavedTensor.of(torch.tensor([state.steps for state in states], dtype=torch.int64)),
-        }
-        return tensors | {name: _saved(states, name) for name in (kept_vectors(self.options) if states else ())}
+    def put_client(self, client: int, state: ClientState) -> None:
+        """Take over the state of a client from another process."""
+        self.store.put(client, state)
 
-    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def drop_client(self, client: int) -> None:
+        """Forget the state of a client, which another process takes over."""
+        self.store.drop(client)
+
+    def save(self) -> ClientTable:
+        """Return one row for each client that took part."""
+        return self.store.table()
+
+    def restore(self, table: ClientTable) -> None:
         """Restore the client states that ``save`` returned."""
-        self._clients = {}
-        for row, client in enumerate(tensors["numbers"].tolist()):
-            vectors: dict[str, Any] = {
-                name: tensors[name][row].cpu().numpy().copy() for name in kept_vectors(self.options)
-            }
-            self._clients[client] = ClientState(**vectors, steps=int(tensors["steps"][row]))
+        self.store.go_back(table)
 
     def close(self) -> None:
         """Do nothing: the threads belong to the simulator."""
 
-    def _train(self, state: ServerState, plan: RoundPlan, batches: Batches) -> list[tuple[Upload, ClientState]]:
-        """Run the round of a chunk of clients and return their uploads and new states."""
+    def _train(self, state: ServerState, plan: RoundPlan, batches: Batches, delivered: Flags) -> list[Upload]:
+        """Run the round of a chunk of clients: keep their new states, return their uploads."""
         size = state.weights.numel()
         orders = [plan.order(row) for row in range(plan.participants.size)]
-        before = [self._clients.get(order.client) or new_client(order, size) for order in orders]
+        before = [self.store.take(order.client) or new_client(order, size) for order in orders]
         if self.chunk == 1:
             train = lambda one, order: self._steps(state, batches, [one], [order])[0]  # noqa: E731
-            return [client_round(train, before[0], orders[0])]
-        ready = [settled(one, order.accepted_round) for one, order in zip(before, orders, strict=True)]
-        steps = self._steps(state, batches, ready, orders)
-        return [upload_of(*one) for one in zip(steps, ready, orders, strict=True)]
+            done = [client_round(train, before[0], orders[0])]
+        else:
+            ready = [settled(one, order.accepted_round) for one, order in zip(before, orders, strict=True)]
+            steps = self._steps(state, batches, ready, orders)
+            done = [upload_of(*one) for one in zip(steps, ready, orders, strict=True)]
+        for (_, kept), order, arrived in zip(done, orders, delivered, strict=True):
+            known = plan.number if arrived else order.accepted_round  # a simulated client is told at once
+            self.store.put(order.client, settled(kept, known))
+        return [upload for upload, _ in done]
 
     def _steps(
         self, state: ServerState, batches: Batches, before: list[ClientState], orders: list[ClientOrder]
@@ -184,15 +204,12 @@ def _started(state: ServerState, before: list[ClientState]) -> Chunk:
     )
 
 
-def _saved(states: list[ClientState], name: str) -> SavedTensor:
-    def blocks() -> Iterator[torch.Tensor]:
-        return (torch.from_numpy(getattr(state, name)) for state in states)
-
-    return SavedTensor((len(states), getattr(states[0], name).size), torch.float32, blocks)
-
-
 def _row(stack: torch.Tensor | None, row: int) -> Floats | None:
     return None if stack is None else stack[row].numpy()
+
+
+def _stacked_buffers(sent: list[Upload]) -> torch.Tensor:
+    return torch.from_numpy(np.stack([one.buffers for one in sent]))
 
 
 def _summary(sent: list[Upload]) -> Uploads:

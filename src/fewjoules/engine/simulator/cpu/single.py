@@ -6,18 +6,23 @@ import torch
 from torch import nn
 
 from fewjoules.engine.models.layout import Layout, require_trainable
-from fewjoules.engine.models.loss import Loss, right_answers
+from fewjoules.engine.models.loss import Loss, mean_right
+from fewjoules.engine.models.objective import Judged, Objective
+from fewjoules.engine.models.tree import Tree
 
 
 class SingleModel:
     """A copy of a module whose parameters and buffers are read from and written to flat vectors."""
 
-    def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, precision: str = "float32") -> None:
+    def __init__(
+        self, model: nn.Module, loss: Loss | Objective, device: torch.device, *, precision: str = "float32"
+    ) -> None:
         """Copy the model; the caller's is not changed."""
         self.net = copy.deepcopy(model).to(device).train()
-        self.loss, self.device, self.bfloat16 = loss, device, precision == "bf16"
+        self.objective = Objective.of(loss)
         if device.type == "cpu":  # convolutions run faster there with the channels innermost in memory
             self.net = channels_last(self.net)
+        self._judged = Judged(self.net, self.objective, bfloat16=precision == "bf16", whole=True)
         trained = require_trainable(self.net)
         averaged = {name: b for name, b in self.net.named_buffers() if b.dtype == torch.float32}
         self.layout = Layout(trained)
@@ -45,17 +50,15 @@ class SingleModel:
             for tensor, view in zip(tensors, layout.views(flat).values(), strict=True):
                 view.copy_(tensor)
 
-    def gradients(
-        self, inputs: torch.Tensor, targets: torch.Tensor
-    ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+    def gradients(self, inputs: Tree, targets: Tree | None) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
         """Return gradients, mean loss and accuracy (NaN where there are no classes) of a batch."""
         with torch.enable_grad():
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-                outputs = self.net(inputs)
-            loss = self.loss(outputs.float(), targets).mean()
+            values, outputs = self._judged(inputs, targets)
+            loss = self.objective.total(values, None)
             found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        right = right_answers(outputs.detach(), targets)
-        correct = torch.full_like(loss, torch.nan) if right is None else right.float().mean()
+        with torch.no_grad():
+            right = mean_right(outputs, targets)
+        correct = torch.full_like(loss, torch.nan) if right is None else right
         pairs = zip(found, self.parameters, strict=True)
         return [torch.zeros_like(p) if g is None else g for g, p in pairs], loss.detach(), correct
 

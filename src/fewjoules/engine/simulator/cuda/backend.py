@@ -5,8 +5,9 @@ threads size the messages that the GPU does not size itself.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from fewjoules.engine.algorithm.compressors.base import RowMessages
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import RoundPlan, RoundResult, Uploads, require_finite
 from fewjoules.engine.algorithm.rule import InnerRule
-from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import mean_buffers
 from fewjoules.engine.algorithm.state import ClientState, ServerState
 from fewjoules.engine.algorithm.streams import stream_key
@@ -29,7 +29,7 @@ from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.cpu.malloc import keep_freed_memory
 from fewjoules.engine.simulator.cpu.single import SingleModel
 from fewjoules.engine.simulator.cuda.graph import RecordedSteps
-from fewjoules.engine.simulator.cuda.kept import KeptRows, Rows
+from fewjoules.engine.simulator.cuda.kept import KeptRows, Rows, gpu_rows
 from fewjoules.engine.simulator.cuda.messages import Messages
 from fewjoules.engine.simulator.cuda.precision import arithmetic
 from fewjoules.engine.simulator.cuda.transfer import to_host
@@ -37,7 +37,9 @@ from fewjoules.engine.simulator.execution import Execution
 from fewjoules.engine.simulator.failures import delivered_uploads
 from fewjoules.engine.simulator.federation import Batches, BatchSource, Federation
 from fewjoules.engine.simulator.local import Chunk, Progress, train_one, train_stack
+from fewjoules.engine.simulator.partial import PartialRound
 from fewjoules.engine.simulator.stack.model import ClientModel
+from fewjoules.engine.store.client_store import ClientStore, ClientTable, StorePlace
 from fewjoules.errors import DivergedError
 
 _ENCODERS = max(1, min(8, CORES // 2))
@@ -50,6 +52,7 @@ class CudaBackend:
 
     sends_changes = False
     keeps_clients = True
+    sums_type = torch.float32
 
     def __init__(
         self,
@@ -61,16 +64,18 @@ class CudaBackend:
         *,
         compiled: bool,
         graphs: Graphs | None = None,
+        place: StorePlace | None = None,
     ) -> None:
         """Compile nothing before the first round; ``graphs`` shares recorded steps between similar runs."""
         keep_freed_memory()
         self.options, self.execution = options, execution
         self._samples, self._source = federation.samples, BatchSource(federation, options.seed)
-        self._device, self._compiled, self._rule = self._samples.inputs.device, compiled, InnerRule.of(options)
+        self._device, self._compiled, self._rule = self._samples.device, compiled, InnerRule.of(options)
         kind: Any = ClientModel if execution.stacked else SingleModel
         self._model: Any = kind(model, loss, self._device, precision=options.precision)
         layout: Layout = self._model.parameters if execution.stacked else self._model.layout
-        self._kept = KeptRows(kept_vectors(options), layout.size, options.clients, self._device)
+        self.store = ClientStore(kept_vectors(options), layout.size, place, values=options.kept_values)
+        self._kept = KeptRows(self.store, gpu_rows(self.store.row_bytes, options.clients, self._device), self._device)
         self._shared, self._graphs = graphs is not None, {} if graphs is None else graphs
         self._shares: dict[bytes, torch.Tensor] = {}
         self._encoders = ThreadPoolExecutor(_ENCODERS, "fewjoules-encode")
@@ -82,40 +87,45 @@ class CudaBackend:
 
     def run(self, state: ServerState, plan: RoundPlan, meanwhile: Callable[[], None]) -> RoundResult:
         """Start a round on the GPU; ``meanwhile`` is called while it runs, and threads size the messages."""
-        batches = self._source.batches(plan)
-        everyone = plan.participants.size
         delivered = delivered_uploads(plan)
         mean = torch.zeros_like(state.weights)
-        trained: list[Progress] = []
-        entries: list[IntArray] = []
-        counted: list[Future[IntArray]] = []
-        buffers = []
+        started = self._start(state, plan, delivered, mean.add_)
+        uploads = started.uploads(torch.isfinite(mean).all())
+        meanwhile()
+        buffers = mean_buffers(started.stacked_buffers(), state.buffers, delivered, plan.shares)
+        return RoundResult(mean, buffers, delivered, uploads)
+
+    def run_part(self, state: ServerState, plan: RoundPlan, part: slice) -> PartialRound:
+        """Start the round of some participants on the GPU."""
+        own = plan.of(part)
+        sums: list[torch.Tensor] = []
+        started = self._start(state, own, delivered_uploads(own), sums.append)
+        finite = torch.stack([torch.isfinite(one).all() for one in sums]).all()
+
+        def add_to(all_sums: torch.Tensor, first: int) -> None:
+            for one in sums:
+                all_sums.add_(one[first : first + all_sums.numel()])
+
+        return PartialRound(add_to, started.stacked_buffers(), started.uploads(finite))
+
+    def _start(
+        self, state: ServerState, plan: RoundPlan, delivered: Flags, add: Callable[[torch.Tensor], object]
+    ) -> "_Started":
+        """Start a round chunk by chunk; ``add`` takes the sum of p_m g_m of each chunk."""
+        batches = self._source.batches(plan)
+        started = _Started(plan)
         for part in plan.parts(self.execution.chunk):
             own = plan.of(part)
             rows = self._kept.rows(own.participants)
             with arithmetic(self.options.precision):
-                updates, progress, own_buffers = self._train(state, own, batches.of(part), rows)
-            messages = self._send(own, delivered[part], rows, updates, mean)
-            entries.append(messages.entries)
-            counted += self._count(messages, own_buffers)
-            trained.append(progress)
-            buffers.append(own_buffers)
-        steps = torch.cat([torch.stack((one.losses, one.correct)) for one in trained], dim=2)
-        (told, finite), ready = to_host(steps, torch.isfinite(mean).all())
-        meanwhile()
-
-        def uploads() -> Uploads:
-            ready.synchronize()
-            losses, correct = told.numpy()
-            require_finite(losses, plan.number, plan.participants)
-            sizes = [future.result() for future in counted]
-            if not bool(finite):
-                raise DivergedError(f"training diverged: the mean update of round {plan.number} is not finite")
-            written = np.zeros(everyone, dtype=bool)
-            return Uploads(np.concatenate(entries), np.concatenate(sizes), written, losses, correct)
-
-        whole = torch.cat(buffers) if len(buffers) > 1 else buffers[0]
-        return RoundResult(mean, mean_buffers(whole, state.buffers, delivered, plan.shares), delivered, uploads)
+                updates, progress, buffers = self._train(state, own, batches.of(part), rows)
+            messages, total = self._send(own, delivered[part], rows, updates)
+            add(total)
+            started.entries.append(messages.entries)
+            started.counted += self._count(messages, buffers)
+            started.trained.append(progress)
+            started.buffers.append(buffers)
+        return started
 
     def take_steps(self, state: ServerState, plan: RoundPlan, batches: Batches) -> None:
         """Start the local steps of a round and forget them: what they cost can be measured so."""
@@ -128,13 +138,21 @@ class CudaBackend:
         """State of a client; None before it first took part."""
         return self._kept.client(client)
 
-    def save(self) -> dict[str, SavedTensor]:
-        """Return one row for each client that took part, in the order of their numbers."""
+    def put_client(self, client: int, state: ClientState) -> None:
+        """Take over the state of a client from another process."""
+        self._kept.put_client(client, state)
+
+    def drop_client(self, client: int) -> None:
+        """Forget the state of a client, which another process takes over."""
+        self._kept.drop_client(client)
+
+    def save(self) -> ClientTable:
+        """Return one row for each client that took part."""
         return self._kept.save()
 
-    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def restore(self, table: ClientTable) -> None:
         """Restore the client states that ``save`` returned."""
-        self._kept.restore(tensors)
+        self._kept.restore(table)
 
     def close(self) -> None:
         """Release threads and graphs, except graphs shared with other runs."""
@@ -151,7 +169,7 @@ class CudaBackend:
         self, state: ServerState, plan: RoundPlan, batches: Batches, rows: Rows
     ) -> tuple[torch.Tensor, Progress, torch.Tensor]:
         """Take the local steps of a chunk: return w - v, losses and accuracies, and buffers; store the moments."""
-        if self.execution.stacked and not self.execution.seeded:
+        if self.execution.stacked and not self.execution.seeded and self._samples.resident:
             found = self._replay(state, batches, rows)
         else:
             found = self._train_eagerly(state, plan, batches, rows)
@@ -205,9 +223,9 @@ class CudaBackend:
         return self._graphs[key]
 
     def _send(
-        self, plan: RoundPlan, delivered: Flags, rows: Rows, updates: torch.Tensor, mean: torch.Tensor
-    ) -> RowMessages:
-        """Run lines 8 to 10 and 20 for a chunk: ``updates`` becomes g_m, and p_m g_m is added to ``mean``."""
+        self, plan: RoundPlan, delivered: Flags, rows: Rows, updates: torch.Tensor
+    ) -> tuple[RowMessages, torch.Tensor]:
+        """Run lines 8 to 10 and 20 for a chunk: ``updates`` becomes g_m; return also the sum of p_m g_m."""
         feedback = self.options.error_feedback
         residuals = self._kept.take("residual", rows) if feedback else torch.zeros_like(updates)
         if self.options.residual_decay != 1.0:
@@ -219,8 +237,8 @@ class CudaBackend:
             velocity = self._kept.take("velocity", rows)
             velocity.view(-1)[slice(None) if messages.positions is None else messages.positions()] = 0.0
             self._kept.put("velocity", rows, velocity)
-        mean += self._on_device(np.where(delivered, plan.shares, 0.0).astype(np.float32)) @ updates
-        return messages
+        shares = np.where(delivered, plan.shares, 0.0).astype(np.float32)
+        return messages, self._on_device(shares) @ updates
 
     def _on_device(self, shares: Floats) -> torch.Tensor:
         """Return the shares of a chunk on the GPU; the last ones are cached, as they seldom change."""
@@ -244,3 +262,36 @@ class CudaBackend:
             return bytes_of + np.array([dense_bytes(own[row].numpy()) for row in span])
 
         return [self._encoders.submit(count, span) for span in spans]
+
+
+@dataclass(slots=True)
+class _Started:
+    """A round, or part of one, that runs on the GPU; lists have one entry for each chunk."""
+
+    plan: RoundPlan
+    trained: list[Progress] = field(default_factory=list)
+    entries: list[IntArray] = field(default_factory=list)
+    counted: list[Future[IntArray]] = field(default_factory=list)
+    buffers: list[torch.Tensor] = field(default_factory=list)
+
+    def stacked_buffers(self) -> torch.Tensor:
+        """Buffers of all participants, (participants, buffers)."""
+        return torch.cat(self.buffers) if len(self.buffers) > 1 else self.buffers[0]
+
+    def uploads(self, all_finite: torch.Tensor) -> Callable[[], Uploads]:
+        """Return a function that waits for the uploads and refuses a loss or, by the flag, a sum that is not finite."""
+        steps = torch.cat([torch.stack((one.losses, one.correct)) for one in self.trained], dim=2)
+        (told, finite), ready = to_host(steps, all_finite)
+        plan, entries, counted = self.plan, self.entries, self.counted
+
+        def uploads() -> Uploads:
+            ready.synchronize()
+            losses, correct = told.numpy()
+            require_finite(losses, plan.number, plan.participants)
+            sizes = [future.result() for future in counted]
+            if not bool(finite):
+                raise DivergedError(f"training diverged: the mean update of round {plan.number} is not finite")
+            written = np.zeros(plan.participants.size, dtype=bool)
+            return Uploads(np.concatenate(entries), np.concatenate(sizes), written, losses, correct)
+
+        return uploads

@@ -1,48 +1,63 @@
-"""State of clients on a GPU: rows of a few matrices, allocated when a client first takes part."""
+"""State of clients on a GPU: rows of a few matrices, in front of the store on the host.
 
-from collections.abc import Iterator, Mapping
+A client gets a row when it first takes part. Where the GPU has no room for more, the rows used least recently go to the
+store, which has a copy of the others too once a state was saved.
+"""
+
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import torch
 
 from fewjoules.arrays import IntArray
-from fewjoules.engine.algorithm.saved import BLOCK_BYTES, SavedTensor
+from fewjoules.engine.algorithm.saved import BLOCK_BYTES
 from fewjoules.engine.algorithm.state import ClientState
+from fewjoules.engine.store.client_store import BFLOAT16, ClientStore, ClientTable
 
+_GPU_SHARE = 0.4  # share of a GPU's memory that rows may take; the rest of them is on the host
 Rows = slice | torch.Tensor  # a slice where rows are neighbours, so that they need no copy
 
 
 class KeptRows:
-    """One matrix for each kept vector, with rows for the clients that took part so far, at most ``clients``."""
+    """One matrix for each kept vector, with rows for at most ``most`` clients, or for those that are asked for at once.
 
-    def __init__(self, names: tuple[str, ...], size: int, clients: int, device: torch.device) -> None:
+    A matrix in bfloat16 gives float32 values and rounds what is put into it.
+    """
+
+    def __init__(self, store: ClientStore, most: int, device: torch.device) -> None:
         """Allocate nothing yet."""
-        self.names, self._clients = names, clients
-        self._matrices = {name: torch.zeros((0, size), device=device) for name in names}
-        self._device, self._size = device, size
-        self._row_of: dict[int, int] = {}
+        self.names, self._store, self._most = store.names, store, most
+        self._device, self._size = device, store.size
+        self._dtype = torch.bfloat16 if store.values == BFLOAT16 else torch.float32
+        self._matrices = {name: self._zeros(0) for name in self.names}
+        self._row_of: dict[int, int] = {}  # the clients used least recently first
+        self._changed: set[int] = set()  # clients whose rows the store does not have
         self._steps = np.zeros(0, dtype=np.int64)
 
     def rows(self, clients: IntArray) -> Rows:
-        """Return the rows of these clients; new clients get new rows."""
-        for client in clients.tolist():
-            self._row_of.setdefault(client, len(self._row_of))
-        self._grow(len(self._row_of))
-        found = np.array([self._row_of[client] for client in clients.tolist()])
+        """Return the rows of these clients, which may be changed; new clients get new rows."""
+        wanted = clients.tolist()
+        missing = [client for client in wanted if client not in self._row_of]
+        if missing:
+            self._make_room(wanted, missing)
+        for client in wanted:
+            self._row_of[client] = self._row_of.pop(client)
+        self._changed.update(wanted)
+        found = np.array([self._row_of[client] for client in wanted])
         if np.array_equal(found, np.arange(found[0], found[0] + found.size)):
             return slice(int(found[0]), int(found[0]) + found.size)
         return torch.from_numpy(found).to(self._device)
 
     def take(self, name: str, rows: Rows) -> torch.Tensor:
-        """Return rows of a matrix: a view if they are neighbours, else a copy."""
-        return self._matrices[name][rows]
+        """Return rows of a matrix as float32: a view if they are neighbours, else a copy."""
+        return self._matrices[name][rows].float()
 
     def put(self, name: str, rows: Rows, values: torch.Tensor) -> None:
         """Write rows of a matrix; a view that was changed in place needs no copy."""
         target = self._matrices[name]
         if not isinstance(rows, slice) or target[rows].data_ptr() != values.data_ptr():
-            target[rows] = values
+            target[rows] = values.to(self._dtype)
 
     def steps(self, rows: Rows) -> IntArray:
         """Number of local steps that each of these clients has taken."""
@@ -56,47 +71,98 @@ class KeptRows:
         """State of one client; None before it first took part."""
         row = self._row_of.get(number)
         if row is None:
-            return None
-        vectors: dict[str, Any] = {name: matrix[row].cpu().numpy() for name, matrix in self._matrices.items()}
+            return self._store.state(number)
+        vectors: dict[str, Any] = {name: matrix[row].float().cpu().numpy() for name, matrix in self._matrices.items()}
         return ClientState(**vectors, steps=int(self._steps[row]))
 
-    def save(self) -> dict[str, SavedTensor]:
-        """Return one row for each client that took part, in the order of their numbers."""
-        clients = sorted(self._row_of)
-        rows = torch.tensor([self._row_of[client] for client in clients], dtype=torch.int64)
-        tensors = {
-            "numbers": SavedTensor.of(torch.tensor(clients, dtype=torch.int64)),
-            "steps": SavedTensor.of(torch.from_numpy(self._steps)[rows]),
-        }
-        return tensors | {name: self._saved(name, rows) for name in (self.names if clients else ())}
+    def put_client(self, number: int, state: ClientState) -> None:
+        """Take over the state of a client; it gets a row when it takes part."""
+        self._forget_row(number)
+        self._store.put(number, state)
 
-    def _saved(self, name: str, rows: torch.Tensor) -> SavedTensor:
-        matrix = self._matrices[name]
-        at_a_time = max(1, BLOCK_BYTES // (matrix.element_size() * self._size))
+    def drop_client(self, number: int) -> None:
+        """Forget a client."""
+        self._forget_row(number)
+        if number in self._store:
+            self._store.drop(number)
 
-        def blocks() -> Iterator[torch.Tensor]:
-            return (matrix[some.to(self._device)].cpu() for some in rows.split(at_a_time))
+    def _forget_row(self, number: int) -> None:
+        self._row_of.pop(number, None)
+        self._changed.discard(number)
 
-        return SavedTensor((rows.numel(), self._size), matrix.dtype, blocks)
+    def save(self) -> ClientTable:
+        """Return one row for each client that took part; only rows that changed are copied to the host."""
+        self._write_back(self._changed)
+        return self._store.table()
 
-    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def restore(self, table: ClientTable) -> None:
         """Restore the client states that ``save`` returned."""
-        clients = tensors["numbers"].tolist()
-        self._row_of = {client: row for row, client in enumerate(clients)}
-        self._steps = tensors["steps"].cpu().numpy().copy()
-        for name in self.names:
-            empty = torch.zeros((0, self._size), device=self._device)
-            self._matrices[name] = tensors[name].to(self._device) if clients else empty
+        self._store.go_back(table)
+        self._row_of, self._changed = {}, set()
+
+    def _make_room(self, wanted: list[int], missing: list[int]) -> None:
+        """Give the missing clients rows: unused ones, new ones, or those of the clients used least recently."""
+        needed = len(self._row_of) + len(missing)
+        self._grow(min(needed, max(self._most, len(wanted))))
+        staying = set(wanted)
+        surplus = needed - self._steps.size
+        leaving = [client for client in self._row_of if client not in staying][: max(0, surplus)]
+        self._write_back(self._changed.intersection(leaving))
+        for client in leaving:
+            del self._row_of[client]
+        used = set(self._row_of.values())
+        unused = (row for row in range(self._steps.size) if row not in used)
+        new = dict(zip(missing, unused, strict=False))
+        self._row_of |= new
+        self._fill(new)
+
+    def _fill(self, new: dict[int, int]) -> None:
+        """Fill rows with what the store has of their clients, else with zeros."""
+        where = list(new.values())
+        self._steps[where] = 0
+        for matrix in self._matrices.values():
+            matrix[where] = 0.0
+        for client, row in new.items():
+            state = self._store.state(client)
+            if state is not None:
+                self._steps[row] = state.steps
+                for name, matrix in self._matrices.items():
+                    matrix[row] = torch.from_numpy(getattr(state, name)).to(self._device, self._dtype)
+
+    def _write_back(self, clients: Collection[int]) -> None:
+        """Copy rows to the store, some at a time."""
+        left = sorted(clients)
+        at_a_time = max(1, BLOCK_BYTES // max(1, self._dtype.itemsize * self._size))
+        for start in range(0, len(left), at_a_time):
+            some = left[start : start + at_a_time]
+            rows = torch.tensor([self._row_of[client] for client in some])
+            vectors = {
+                name: matrix[rows.to(self._device)].float().cpu().numpy() for name, matrix in self._matrices.items()
+            }
+            for at, client in enumerate(some):
+                own: dict[str, Any] = {name: stack[at] for name, stack in vectors.items()}
+                self._store.put(client, ClientState(**own, steps=int(self._steps[self._row_of[client]])))
+        self._changed.difference_update(left)
+
+    def _zeros(self, rows: int) -> torch.Tensor:
+        return torch.zeros((rows, self._size), device=self._device, dtype=self._dtype)
 
     def _grow(self, needed: int) -> None:
         have = self._steps.size
         if needed <= have:
             return
-        capacity = min(self._clients, max(needed, 2 * have))
+        capacity = max(needed, min(self._most, 2 * have))
         self._steps = np.concatenate([self._steps, np.zeros(capacity - have, dtype=np.int64)])
         for name, matrix in self._matrices.items():
-            self._matrices[name] = torch.zeros((capacity, self._size), device=self._device)
+            self._matrices[name] = self._zeros(capacity)
             self._matrices[name][:have] = matrix
+
+
+def gpu_rows(row_bytes: int, clients: int, device: torch.device) -> int:
+    """Return for how many of the clients a GPU has room; other devices have room for all."""
+    if device.type != "cuda" or not row_bytes:
+        return clients
+    return min(clients, max(1, int(_GPU_SHARE * torch.cuda.mem_get_info(device)[1] / row_bytes)))
 
 
 def _on_host(rows: Rows) -> Any:
