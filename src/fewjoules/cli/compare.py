@@ -11,20 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fewjoules.cli import options, running
-from fewjoules.cli.console import console, plain_errors
+from fewjoules.cli.console import console, plain_errors, require_one_process
 from fewjoules.cli.entrants import entries_of, require_names, require_rates, usual_names
-from fewjoules.cli.turns import Turn, require_same_choices, seeds_from, turns_of
-from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError, require_integer
+from fewjoules.comparing.turns import MOST_SEEDS, Turn, require_same_choices, seeds_from, train_turns, turns_of
+from fewjoules.errors import DivergedError, InvalidInputError, require_integer
 from fewjoules.planner.schemes import SCHEMES
-from fewjoules.runs.files import COMPARISON, PAGE
+from fewjoules.runs.files import PAGE
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.planning import ScenarioPlans
 
 if TYPE_CHECKING:
     from fewjoules.runs.entry import Entry
     from fewjoules.runs.task import ScenarioTask
-
-MOST_SEEDS = 100
 
 
 def compare(
@@ -96,6 +94,7 @@ def compare(
       fewjoules compare --resume comparison             after Ctrl-C or a power cut
     """
     with plain_errors(), contextlib.ExitStack() as held:
+        require_one_process("fewjoules compare")
         from fewjoules.runs.folder import beginning, require_new_folder
         from fewjoules.runs.lock import locked
         from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
@@ -150,7 +149,7 @@ def compare(
                     seeds=count,
                     rates=rates,
                     data_dir=options.absolute(data_dir),
-                    device=task.device.type,
+                    device=str(task.device),
                     **({"no_guard": True} if no_guard else {}),
                 )
 
@@ -163,35 +162,21 @@ def compare(
 
 def _train_all(
     task: "ScenarioTask",
-    turns: Sequence[Turn],
+    turns: "Sequence[Turn[Entry]]",
     folder: Path,
     checkpoint_seconds: float | None,
     begin: Callable[[], None],
-) -> list[Turn]:
+) -> "list[Turn[Entry]]":
     """Train what is not finished and return the turns that did not diverge."""
     from fewjoules.runs.task import varied
 
-    trained = []
-    for turn in turns:
-        if turn.seed != task.training.seed:
-            task = varied(task, seed=turn.seed)
-        if _train(task, turn, folder, checkpoint_seconds, begin):
-            trained.append(turn)
-    return trained
+    last = [task]  # of the last seed, which all schemes share
 
-
-def _train(
-    task: "ScenarioTask", turn: Turn, folder: Path, checkpoint_seconds: float | None, begin: Callable[[], None]
-) -> bool:
-    """Train one scheme with one seed in its own folder, unless it is finished; return False if it diverged."""
-    from fewjoules.runs.folder import clean_up, is_finished
-
-    if is_finished(turn.folder):
-        clean_up(turn.folder)
-        return True
-    try:
+    def train(turn: "Turn[Entry]") -> None:
+        if turn.seed != last[0].training.seed:
+            last[0] = varied(last[0], seed=turn.seed)
         running.carry_out(
-            task,
+            last[0],
             turn.entry,
             turn.folder,
             checkpoint_seconds=checkpoint_seconds,
@@ -200,11 +185,8 @@ def _train(
             begin=begin,
             place=turn.place,
         )
-    except DivergedError as error:
-        seed = "" if turn.folder.parent == folder else f" with seed {turn.seed}"
-        warnings.warn(f"scheme {turn.entry.name} is left out{seed}: {error}", FewJoulesWarning, stacklevel=2)
-        return False
-    return True
+
+    return train_turns(turns, train)
 
 
 def _require_room(task: "ScenarioTask", entries: "Sequence[Entry]") -> None:
@@ -224,18 +206,16 @@ def _require_room(task: "ScenarioTask", entries: "Sequence[Entry]") -> None:
 def _report(
     folder: Path,
     scenario: Scenario,
-    turns: Sequence[Turn],
-    trained: Sequence[Turn],
+    turns: "Sequence[Turn[Entry]]",
+    trained: "Sequence[Turn[Entry]]",
     rates: dict[str, float],
     plots: str | None,
     json_only: bool,
 ) -> None:
-    from fewjoules.files import whole_file
+    from fewjoules.comparing.written import write_comparison
     from fewjoules.reports.booked import outcome
     from fewjoules.reports.comparison import guard_sentences
-    from fewjoules.reports.comparison_file import comparison_json
     from fewjoules.reports.lever_words import price_sentences
-    from fewjoules.reports.page import write_page
     from fewjoules.reports.seed_comparison import overall_headline
     from fewjoules.reports.seeds import grouped
     from fewjoules.runs.results import RunResults
@@ -246,11 +226,8 @@ def _report(
     diverged = Counter(turn.entry.name for turn in turns if turn not in trained)
     search = scenario.recipe_search
     seeds = sorted({turn.seed for turn in turns})
-    text = comparison_json(scenario.name, runs, diverged, seeds=seeds, rates=rates, search=search)
     with running.disk_explained(runs[0].folder, f"fewjoules compare --resume {folder}"):
-        write_page(runs, folder / PAGE, scenario.name, diverged, search)
-        with whole_file(folder / COMPARISON) as stream:
-            stream.write((text + "\n").encode())
+        text = write_comparison(folder, scenario.name, runs, diverged, seeds=seeds, rates=rates, search=search)
         running.save_plots(runs, folder, plots)
     if json_only:
         typer.echo(text)

@@ -14,8 +14,10 @@ from fewjoules.errors import (
     FewJoulesWarning,
     InvalidInputError,
     MeterError,
+    RankError,
     TargetOutOfReachError,
 )
+from fewjoules.torchrun import follows_another_rank, ranks_started
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,13 +40,14 @@ def plain_errors() -> Iterator[None]:
     Notes of an error, such as lines to paste, follow it as they are.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("always", FewJoulesWarning)
+        warnings.simplefilter("ignore" if follows_another_rank() else "always", FewJoulesWarning)
         warnings.showwarning = lambda message, *_args, **_kw: typer.echo(f"warning: {message}", err=True)
         try:
             yield
         except (FewJoulesError, OSError) as error:
-            typer.echo("\n".join([f"error: {_sentence(error)}", *getattr(error, "__notes__", ())]), err=True)
-            failed = isinstance(error, DivergedError | MeterError | TargetOutOfReachError | OSError)
+            if not (follows_another_rank() and _is_known_to_ranks(error)):
+                typer.echo("\n".join([f"error: {_sentence(error)}", *getattr(error, "__notes__", ())]), err=True)
+            failed = isinstance(error, DivergedError | MeterError | RankError | TargetOutOfReachError | OSError)
             raise typer.Exit(1 if failed else 2) from error
         except (MemoryError, RuntimeError) as error:
             short_of = _memory_short_of(error)
@@ -52,6 +55,17 @@ def plain_errors() -> Iterator[None]:
                 raise
             typer.echo(f"error: {short_of}", err=True)
             raise typer.Exit(1) from error
+
+
+def require_one_process(command: str) -> None:
+    """Refuse a command that ``torchrun`` has started several times: each process would do all of it."""
+    if ranks_started() > 1:
+        raise InvalidInputError(f"{command} runs in one process; torchrun shares out fewjoules train only")
+
+
+def _is_known_to_ranks(error: Exception) -> bool:
+    """Whether the first rank says it, too."""
+    return isinstance(error, DivergedError | RankError) or getattr(error, "known_to_ranks", False)
 
 
 def _sentence(error: FewJoulesError | OSError) -> str:

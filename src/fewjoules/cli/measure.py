@@ -70,7 +70,7 @@ def measure_step(
 ) -> None:
     """Measure local steps of the scenario's model and optimiser, as a [[device]] table.
 
-    Steps are taken as the simulator takes them, ten in a row, on random images of the shape of the scenario's data.
+    Steps are taken as the simulator takes them, ten in a row, on random samples of the shape of the scenario's data.
     Idle power is measured first. Each batch size is warmed up and then tried until the 95 % interval of the mean is
     within 2 % of it. Joules and seconds are fitted as a fixed part of a step and a part for each sample.
 
@@ -104,7 +104,7 @@ def measure_step(
         with _bench(meter, gpu_uuid(where), seconds_only, max_seconds, needed=profile is not None) as bench:
             costs = measured(bench)
         together = "1 client" if clients == 1 else f"{clients} clients as one batch, costs of one of them"
-        what = f"{chosen.architecture}, {together}, {STEPS} steps in a row, random images"
+        what = f"{chosen.architecture}, {together}, {STEPS} steps in a row, random samples"
         told = _circumstances(bench, name, machine_name(where), what, with_idle)
         table = step_table(costs, told) if flops is None else step_profile(costs, told, flops)
         _finish(table, shortfalls(costs, told), write, bench.meter, seconds_only)

@@ -11,7 +11,10 @@ DataDir = Annotated[
     Optional[str],  # noqa: UP045 - typer reads the annotation at run time
     typer.Option(metavar="DIR", help="Folder with the data files; otherwise $FEWJOULES_DATA or the user's cache."),
 ]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Where to train; auto takes a GPU if there is one.")]
+Device = Annotated[
+    str,
+    typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to train, such as cuda:1; auto takes a GPU if there is one."),
+]
 AllowOutside = Annotated[
     bool, typer.Option("--allow-outside", help="Let the scenario name files (traces) outside of its own folder.")
 ]
@@ -20,6 +23,13 @@ CheckpointSeconds = Annotated[
     typer.Option(
         help="A killed run loses at most about this many seconds of work. Left out: 30, or more where checkpoints "
         "would otherwise take over a twentieth of the time."
+    ),
+]
+MemoryGib = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        help="What clients keep takes at most so much memory; what was used least recently goes to a file in the "
+        "results folder. Left out: half of what is free."
     ),
 ]
 NoGuard = Annotated[
@@ -53,8 +63,10 @@ def stored_no_guard(folder: Path, asked: bool, settings: dict[str, Any]) -> bool
     return began
 
 
-def require_options(plots: str | None, checkpoint_seconds: float | None) -> None:
-    """Refuse an unknown format of figures or an invalid checkpoint interval."""
+def require_options(plots: str | None, checkpoint_seconds: float | None, memory_gib: float | None = None) -> None:
+    """Refuse an unknown format of figures, an invalid checkpoint interval or an invalid bound of the memory."""
+    if memory_gib is not None:
+        require_number("--memory-gib", memory_gib, low=0.0, high=2.0**30)
     if checkpoint_seconds is not None:
         require_number("--checkpoint-seconds", checkpoint_seconds, low=0.0)
     if plots not in (None, "png", "pdf", "svg"):

@@ -109,10 +109,14 @@ def describe(report: "Report", rounds: int, target: "Target | None") -> str:
     totals = report.totals
     accuracy = "" if report.test_accuracy != report.test_accuracy else f", accuracy {report.test_accuracy:.2%}"
     aim = ""
-    if target is not None and target.rises:
+    if target is not None and target.direction is not None:
+        aim = f", {target.said(report.metrics.get(target.name))} (target {target.direction} {target.value:.4g})"
+    elif target is not None and target.rises:
         aim = f" (target {target.value:.2%})" if accuracy else ""
     elif target is not None and report.test_loss == report.test_loss:
         aim = f", test {target.said(report.test_loss)} (target {target.value:.4g})"
+    others = [(name, value) for name, value in report.metrics.items() if target is None or name != target.name]
+    aim += "".join(f", {name} {value:.4g}" for name, value in others if value == value)
     joules = "" if totals.joules != totals.joules else f", {totals.joules:.4g} J"
     megabits = 8e-6 * totals.payload_bytes
     return f"round {report.round}/{rounds}{accuracy}{aim}, loss {report.train_loss:.3f}{joules}, {megabits:.4g} Mbit"

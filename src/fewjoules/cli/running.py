@@ -15,6 +15,8 @@ from fewjoules.runs.files import CHECKPOINT, RUN, SETTINGS
 from fewjoules.scenario import Scenario
 
 if TYPE_CHECKING:
+    from fewjoules.engine.ranks import Ranks
+    from fewjoules.runs.callbacks import Callback
     from fewjoules.runs.entry import Entry
     from fewjoules.runs.metered import MeterLog
     from fewjoules.runs.results import RunResults
@@ -95,37 +97,43 @@ def carry_out(
     resume: bool,
     again: str,
     begin: Callable[[], None] | None = None,
-    tensorboard: bool = False,
+    callbacks: "Sequence[Callback]" = (),
     place: str = "",
     meter: "MeterLog | None" = None,
+    ranks: "Ranks | None" = None,
+    memory_gib: float | None = None,
 ) -> None:
     """Train an entry and show progress; if interrupted, say how to resume and exit with code 130.
 
-    ``place`` tells which of several runs this is, such as "2 of 6" or "2 of 6, seed 3 of 5".
+    ``place`` tells which of several runs this is, such as "2 of 6" or "2 of 6, seed 3 of 5". The first of the ``ranks``
+    that train together shows progress.
     """
+    from fewjoules.engine.ranks import ALONE
     from fewjoules.runs.folder import RunSettings, run_in_folder
     from fewjoules.runs.interrupt import CTRL_C_OR_KILL, stop_on_signal
 
-    options = entry.options(task)
+    options, ranks = entry.options(task), ranks or ALONE
     with contextlib.ExitStack() as stack:
-        should_stop = stack.enter_context(stop_on_signal(say_stopping, CTRL_C_OR_KILL))
-        show = stack.enter_context(progress_of(entry.name, options.rounds, options.target, place=place))
-        listeners = [show]
-        if tensorboard:
-            from fewjoules.runs.tensorboard import TensorBoardLog
-
-            listeners.append(stack.enter_context(TensorBoardLog(folder / "tensorboard")))
+        say = say_stopping if ranks.is_first else lambda: None
+        should_stop = stack.enter_context(stop_on_signal(say, CTRL_C_OR_KILL))
+        show = None
+        if ranks.is_first:
+            show = stack.enter_context(progress_of(entry.name, options.rounds, options.target, place=place))
         settings = RunSettings(
             checkpoint_seconds=checkpoint_seconds,
             begin=begin,
-            on_round=lambda report: [listener(report) for listener in listeners].clear(),
+            on_round=show,
             should_stop=should_stop,
             meter=meter,
+            memory_gib=memory_gib,
+            callbacks=callbacks if ranks.is_first else (),
+            ranks=ranks,
         )
         with disk_explained(folder, again):
             summary = run_in_folder(task, entry, folder, settings, resume=resume)
     if summary["stop_reason"] == "interrupted":
-        typer.echo(f"stopped after round {summary['rounds']}; resume with: {again}", err=True)
+        if ranks.is_first:
+            typer.echo(f"stopped after round {summary['rounds']}; resume with: {again}", err=True)
         raise typer.Exit(130)
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -14,6 +14,9 @@ from fewjoules.planner.schemes import SCHEME_NAMES
 from fewjoules.runs.files import PAGE, PLAN
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.planning import ScenarioPlans, available_schemes
+
+if TYPE_CHECKING:
+    from fewjoules.runs.callbacks import Callback
 
 
 def train(
@@ -43,10 +46,15 @@ def train(
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
     checkpoint_seconds: options.CheckpointSeconds = None,
+    memory_gib: options.MemoryGib = None,
     plots: options.Plots = None,
     allow_outside: options.AllowOutside = False,
     no_guard: options.NoGuard = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to DIR/tensorboard.")] = False,
+    wandb: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="PROJECT", help="Also log to this project of Weights & Biases."),
+    ] = None,
     meter: Annotated[
         Optional[bool],  # noqa: UP045
         typer.Option(help="Also read the meters of this machine. --no-meter resumes a run without them."),
@@ -65,36 +73,43 @@ def train(
       fewjoules train fleet.toml --out run1            the plan of least energy
       fewjoules train fleet.toml --scheme unified --out run2
       fewjoules train --resume run1                    after Ctrl-C or a power cut
+      torchrun --nproc-per-node 2 -m fewjoules train fleet.toml --out run4
       fewjoules train fleet.toml --data-dir ~/mnist --plots pdf --out run3
     """
     with plain_errors(), contextlib.ExitStack() as held:
         from fewjoules.runs.entry import planned_entry
         from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
         from fewjoules.runs.lock import locked
+        from fewjoules.runs.ranks import joined_ranks, require_alone
         from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
 
-        options.require_options(plots, checkpoint_seconds)
-        _require_choices(scheme, plan, out, resume)
-        if resume is not None:
-            folder = Path(resume)
-            settings = stored_settings(folder, "train")
-            held.enter_context(locked(folder))
-            chosen = stored_scenario(folder, scenario, allow_outside=allow_outside)
-            planned = Plan.load(folder / PLAN)
-            if is_finished(folder):
-                clean_up(folder)
-                _report(folder, chosen.name, plots)
-                return
-            data_dir, device = data_dir or settings["data_dir"], options.stored_device(device, settings)
-            meter = _resumed_meter(folder, meter, settings)
-            no_guard = options.stored_no_guard(folder, no_guard, settings)
-        else:
-            chosen = running.read_scenario(scenario, allow_outside)
-            planned = Plan.load(plan) if plan is not None else _plan_of(chosen, scheme)
-            folder = Path(out or f"fewjoules-train-{planned.scheme if planned.scheme in SCHEME_NAMES else 'plan'}")
-            require_new_folder(folder)
-        log = held.enter_context(running.metering(device)) if meter else None
-        task = running.prepare_task(running.unguarded(chosen) if no_guard else chosen, device, data_dir)
+        ranks = held.enter_context(joined_ranks())
+        with ranks.together():
+            options.require_options(plots, checkpoint_seconds, memory_gib)
+            _require_choices(scheme, plan, out, resume)
+            if resume is not None:
+                folder = Path(resume)
+                settings = stored_settings(folder, "train")
+                held.enter_context(locked(folder))
+                chosen = stored_scenario(folder, scenario, allow_outside=allow_outside)
+                planned = Plan.load(folder / PLAN)
+                if is_finished(folder):
+                    clean_up(folder)
+                    if ranks.is_first:
+                        _report(folder, chosen.name, plots)
+                    return
+                data_dir, device = data_dir or settings["data_dir"], options.stored_device(device, settings)
+                meter = _resumed_meter(folder, meter, settings)
+                no_guard = options.stored_no_guard(folder, no_guard, settings)
+            else:
+                chosen = running.read_scenario(scenario, allow_outside)
+                planned = Plan.load(plan) if plan is not None else _plan_of(chosen, scheme)
+                folder = Path(out or f"fewjoules-train-{planned.scheme if planned.scheme in SCHEME_NAMES else 'plan'}")
+                require_new_folder(folder)
+            if meter:
+                require_alone("fewjoules train --meter")
+            log = held.enter_context(running.metering(device)) if meter else None
+            task = running.prepare_task(running.unguarded(chosen) if no_guard else chosen, device, data_dir)
 
         def begin() -> None:
             if resume is None:
@@ -107,7 +122,7 @@ def train(
                         chosen,
                         command="train",
                         data_dir=options.absolute(data_dir),
-                        device=task.device.type,
+                        device=str(task.device) if ranks.size == 1 else task.device.type,
                         **({"meter": True} if meter else {}),
                         **({"no_guard": True} if no_guard else {}),
                     )
@@ -119,13 +134,16 @@ def train(
             planned_entry(planned),
             folder,
             checkpoint_seconds=checkpoint_seconds,
+            memory_gib=memory_gib,
             resume=resume is not None,
             again=f"fewjoules train --resume {folder}",
             begin=begin,
-            tensorboard=tensorboard,
+            callbacks=_loggers(folder, tensorboard, wandb),
             meter=log,
+            ranks=ranks,
         )
-        _report(folder, chosen.name, plots)
+        if ranks.is_first:
+            _report(folder, chosen.name, plots)
 
 
 def _plan_of(scenario: Scenario, scheme: str | None) -> Plan:
@@ -150,6 +168,15 @@ def _resumed_meter(folder: Path, asked: bool | None, settings: dict[str, Any]) -
     if asked and not began:
         raise InvalidInputError(f"--meter must be given from the first round on, but the run in {folder} began without")
     return began and asked is not False
+
+
+def _loggers(folder: Path, tensorboard: bool, wandb: str | None) -> "list[Callback]":
+    """Return the loggers that were asked for; refuse one whose package is missing."""
+    from fewjoules.runs.loggers.tensorboard import TensorBoard
+    from fewjoules.runs.loggers.wandb import WandB
+
+    asked: list[Callback] = [TensorBoard(folder / "tensorboard")] if tensorboard else []
+    return asked if wandb is None else [*asked, WandB(wandb, name=folder.name)]
 
 
 def _report(folder: Path, title: str, plots: str | None) -> None:

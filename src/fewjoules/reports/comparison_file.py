@@ -39,13 +39,16 @@ def comparison_json(
         "rates": dict(rates),
         "diverged": dict(diverged),
         "search": _search(groups, search),
-        "schemes": [
-            _summary(group, verdict) | {"times_before": times.get(group.scheme)}
-            for group, verdict in zip(groups, verdicts(groups), strict=True)
-        ],
+        "schemes": [one | {"times_before": times.get(one["scheme"])} for one in scheme_summaries(runs, diverged)],
         "runs": [{key: value for key, value in one.items() if key != "checksums"} for one in outcomes],
     }
     return json.dumps(document, indent=1)
+
+
+def scheme_summaries(runs: Sequence[RunResults], diverged: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return what each scheme comes to over its seeds, in the order of the table."""
+    groups = grouped(runs, diverged)
+    return [_summary(group, verdict) for group, verdict in zip(groups, verdicts(groups), strict=True)]
 
 
 def _search(groups: Sequence[SchemeRuns], search: RecipeSearch) -> dict[str, Any] | None:

@@ -67,7 +67,8 @@ def _limits(scenario: Scenario) -> str:
     limits = f"sparsity {low:g} to {min(high, scenario.parameters):g}, H {chosen}"
     if scenario.round_seconds is not None:
         limits += f", rounds of at most {scenario.round_seconds:g} s"
-    return limits
+    participants, devices = scenario.participants, len(scenario.fleet)
+    return limits if participants == devices else f"{limits}, {participants} of {devices} devices in each round"
 
 
 def _energy_table(plans: Sequence[Plan], optimum: Plan | None) -> Table:

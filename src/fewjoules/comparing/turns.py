@@ -1,13 +1,14 @@
 """The trainings of a comparison: every scheme with every seed, each in its own folder."""
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import DivergedError, FewJoulesWarning, InvalidInputError
 from fewjoules.planner.plan import Plan
 from fewjoules.runs.files import PLAN, RUN
 
@@ -15,13 +16,25 @@ if TYPE_CHECKING:
     from fewjoules.runs.entry import Entry
 
 LARGEST_SEED = 2**63 - 1
+MOST_SEEDS = 100
+
+
+class Entrant(Protocol):
+    """What takes part in a comparison."""
+
+    @property
+    def name(self) -> str:
+        """The name in tables, and of the folder."""
+
+
+E = TypeVar("E", bound=Entrant)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Generic[E]):
     """One training of the comparison; ``place`` tells which of how many it is."""
 
-    entry: "Entry"
+    entry: E
     seed: int
     folder: Path
     place: str
@@ -36,7 +49,7 @@ def seeds_from(first: int, count: int) -> range:
     return range(first, first + count)
 
 
-def turns_of(folder: Path, entries: "Sequence[Entry]", seeds: range) -> Iterator[Turn]:
+def turns_of(folder: Path, entries: Sequence[E], seeds: range) -> Iterator[Turn[E]]:
     """Order the trainings: all schemes with the first seed, then all with the next."""
     for seed in seeds:
         for number, entry in enumerate(entries, start=1):
@@ -46,7 +59,27 @@ def turns_of(folder: Path, entries: "Sequence[Entry]", seeds: range) -> Iterator
             yield Turn(entry, seed, own, place)
 
 
-def require_same_choices(turn: Turn) -> None:
+def train_turns(turns: Sequence[Turn[E]], train: Callable[[Turn[E]], None]) -> list[Turn[E]]:
+    """Train in its folder what is not finished; return the turns that did not diverge, and warn of the others."""
+    from fewjoules.runs.folder import clean_up, is_finished
+
+    trained = []
+    several = len({turn.seed for turn in turns}) > 1
+    for turn in turns:
+        if is_finished(turn.folder):
+            clean_up(turn.folder)
+        else:
+            try:
+                train(turn)
+            except DivergedError as error:
+                seed = f" with seed {turn.seed}" if several else ""
+                warnings.warn(f"scheme {turn.entry.name} is left out{seed}: {error}", FewJoulesWarning, stacklevel=2)
+                continue
+        trained.append(turn)
+    return trained
+
+
+def require_same_choices(turn: "Turn[Entry]") -> None:
     """Refuse a finished run that is damaged or has another plan: a comparison must not mix versions of the planner."""
     from fewjoules.runs.folder import is_finished
     from fewjoules.runs.results import RunResults
@@ -65,7 +98,7 @@ def require_same_choices(turn: Turn) -> None:
         raise InvalidInputError(f"{turn.folder / RUN}: seed must be {turn.seed}, got {summary.seed}")
 
 
-def _require_same(turn: Turn, name: str, same: bool, local_steps: int, sparsity: float) -> None:
+def _require_same(turn: "Turn[Entry]", name: str, same: bool, local_steps: int, sparsity: float) -> None:
     if not same:
         raise InvalidInputError(
             f"{turn.folder / name}: must be the plan of this version, H = {turn.entry.local_steps} and sparsity "
