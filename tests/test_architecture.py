@@ -10,8 +10,9 @@ import fewjoules
 
 SOURCE = Path(fewjoules.__file__).parent
 REPRODUCTION = Path(__file__).parents[1] / "reproduction" / "src" / "fewjoules_reproduction"
-SHARED = {"arrays", "cores", "errors", "files", "measurements", "provenance"}
+SHARED = {"arrays", "cores", "errors", "files", "measurements", "own_code", "provenance", "torchrun"}
 CORE = {"planner", "convergence", "physics"}
+OF_REPORTS = {"runs", "tuning", "scenario", "ledger", "profiles", "metering", *CORE}
 ALLOWED = {
     "physics": set(),
     "convergence": set(),
@@ -28,9 +29,11 @@ ALLOWED = {
     "runs": {"engine", "tuning", "scenario", "datasets", "codec", "ledger", "metering", *CORE, "__init__"},
     "integrations": {"runs", "engine", "scenario", "codec", "ledger", *CORE, "__init__"},
     "flower": {"integrations"},
-    "reports": {"runs", "tuning", "scenario", "ledger", "profiles", "metering", *CORE},
-    "cli": {"reports", "tuning", "runs", "engine", "scenario", "ledger", "profiles", "metering", *CORE, "__init__"},
-    "__init__": {"scenario", "runs", "codec", *CORE},
+    "loggers": {"runs"},
+    "comparing": {"reports", "runs", "engine", "scenario", *CORE},
+    "reports": OF_REPORTS,
+    "cli": {"comparing", *OF_REPORTS, "reports", "engine", "__init__"},
+    "__init__": {"comparing", "loggers", "scenario", "runs", "codec", *CORE},
     "__main__": {"cli"},
     **{name: set() for name in SHARED},
 }
@@ -130,17 +133,23 @@ def test_the_command_line_loads_no_plotting_and_no_compiler():
 
 def test_the_public_names_are_these():
     assert sorted(fewjoules.__all__) == [
+        "Availability",
         "BoundRounds",
+        "Callback",
+        "ClientSlices",
+        "Comparison",
         "ControlProblem",
         "CorruptPayloadError",
         "DivergedError",
         "Downlink",
+        "EarlyStopping",
         "FewJoulesError",
         "FewJoulesWarning",
         "Fleet",
         "InfeasiblePlanError",
         "InvalidInputError",
         "MessageSize",
+        "OngoingRun",
         "OperatingPoints",
         "PaperRounds",
         "Plan",
@@ -152,6 +161,9 @@ def test_the_public_names_are_these():
         "SparseUpdate",
         "TargetOutOfReachError",
         "codec",
+        "compare",
+        "loggers",
+        "resume",
         "schemes",
         "solve",
         "train",

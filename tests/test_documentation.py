@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +17,7 @@ from fewjoules.cli import app
 from fewjoules.codec.values import KINDS
 from fewjoules.convergence.fit import ROUNDS_COLUMNS, PilotRuns, fit_power_law_rounds
 from fewjoules.datasets.load import DATASETS
+from fewjoules.datasets.shapes import TEXTS
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.presets import PRESETS
@@ -96,8 +97,30 @@ def test_every_example_can_be_planned_with_proof(example):
     assert fj.solve(fj.Scenario.from_toml(example).problem()).relative_gap <= 1e-9
 
 
-def test_there_are_three_examples():
-    assert [path.stem for path in EXAMPLES] == ["measured-costs", "paper-four-groups", "phones-and-jetsons"]
+def test_the_example_of_ones_own_model_is_interrupted_and_goes_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    example = importlib.import_module("own_model")
+    monkeypatch.setattr(sys, "argv", ["own_model.py", str(tmp_path / "run"), "--rounds", "20"])
+    real, asked = example.Watch.on_evaluation_end, []
+
+    def once(self, run):
+        real(self, run)
+        if not asked:
+            asked.append(run.round)
+            raise KeyError("out of power")
+
+    monkeypatch.setattr(example.Watch, "on_evaluation_end", once)
+    with pytest.raises(KeyError, match="out of power"):
+        example.main()
+    example.main()
+    assert asked == [10]
+    assert "rounds after 20 rounds" in capsys.readouterr().out
+    assert len((ROOT / "examples" / "own_model.py").read_text(encoding="utf-8").splitlines()) < 80
+
+
+def test_there_are_four_examples():
+    known = ["measured-costs", "paper-four-groups", "phones-and-jetsons", "shakespeare"]
+    assert [path.stem for path in EXAMPLES] == known
 
 
 def test_every_key_of_a_scenario_is_documented():
@@ -109,8 +132,12 @@ def test_every_key_of_a_scenario_is_documented():
 
 
 def test_the_data_of_a_scenario_are_those_that_can_be_loaded():
-    data = TABLES["training",].model_fields["data"]
-    assert set(get_args(get_args(data.annotation)[0])) == set(DATASETS)
+    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    for name in (*DATASETS, *TEXTS):
+        assert TABLES["training",].model_validate({"data": name})
+        assert f"`{name}`" in text or f'data = "{name}"' in text
+    with pytest.raises(ValueError, match=r"'digits'.*'shakespeare' or 'package.module:function'"):
+        TABLES["training",].model_validate({"data": "imagenet"})
 
 
 def test_every_csv_column_and_repair_is_documented():

@@ -28,6 +28,7 @@ from fewjoules.runs.lock import LOCK
 from fewjoules.scenario import Scenario
 from tests.datasets.files import write_mnist
 from tests.reports.test_page import Reader
+from tests.runs.test_loggers import assert_wandb_writes
 from tests.scenario.test_training_scenario import ROUNDS, SCENARIO, TRAINING, trained_with
 from tests.test_bad_input import assert_refused, run, write
 
@@ -100,7 +101,9 @@ def test_train_leaves_no_file_that_is_not_documented(trained):
 def test_run_json_has_the_documented_keys(trained):
     table = DOCUMENTED.read_text(encoding="utf-8").split("## `run.json`")[1]
     keys = {key for line in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for key in re.findall(r"`(\w+)`", line)}
-    assert {"stop_reason", "joules", "devices"} <= keys <= set(summary_of(trained))
+    of_own_metrics = {"target_metric", "test_metrics"}  # tests/runs/test_own_folder.py has a run with them
+    assert {"stop_reason", "joules", "devices"} | of_own_metrics <= keys
+    assert keys - of_own_metrics <= set(summary_of(trained))
 
 
 def test_the_scenario_is_kept_as_it_was_read(trained):
@@ -277,6 +280,16 @@ def test_tensorboard_gets_every_round(tmp_path):
     logged = {(one.step, one.value) for one in events.Scalars("energy/total_joules")}
     metrics = metrics_of(out)
     assert logged == {(int(row["round"]), float(np.float32(row["total_joules"]))) for row in metrics}
+
+
+def test_wandb_gets_a_run_of_the_folders_name(tmp_path, monkeypatch):
+    import wandb
+
+    for name, value in {"MODE": "offline", "SILENT": "true", "DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    wandb.teardown()  # it reads the environment once in a process
+    out = train(tmp_path, options=["--wandb", "energy"])
+    assert_wandb_writes(tmp_path, "energy/total_joules", out.name)
 
 
 def test_compare_ranks_the_schemes_and_ends_each_row_with_the_ratio_to_the_best(compared):

@@ -132,7 +132,7 @@ def test_the_same_seed_gives_the_same_task(digits):
 
 def test_another_partition_is_dealt_out_and_checked(digits):
     skewed = varied(digits, partition="dirichlet", dirichlet_concentration=0.1)
-    labels = digits.dataset.train_labels
+    labels = digits.data.labels
     commonest = [np.mean([np.bincount(labels[p]).max() / p.size for p in t.federation.parts]) for t in (digits, skewed)]
     assert commonest[1] > 2.0 * commonest[0]
     with pytest.raises(InvalidInputError, match="dirichlet_concentration"):

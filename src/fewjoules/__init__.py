@@ -3,6 +3,7 @@
 Plan how sparse each device's updates should be and how many local steps to take, with a proof of optimality.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from fewjoules import codec
@@ -17,6 +18,7 @@ from fewjoules.errors import (
     InvalidInputError,
     TargetOutOfReachError,
 )
+from fewjoules.physics.availability import Availability
 from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.message_size import MessageSize
 from fewjoules.physics.points import OperatingPoints
@@ -28,24 +30,37 @@ from fewjoules.planner.recipe import Recipe
 from fewjoules.planner.schemes import solve
 
 if TYPE_CHECKING:
-    from fewjoules.runs.train import Run, train
+    from fewjoules import loggers
+    from fewjoules.comparing.compare import compare
+    from fewjoules.comparing.result import Comparison
+    from fewjoules.runs.callbacks import Callback, EarlyStopping, OngoingRun
+    from fewjoules.runs.resume import resume
+    from fewjoules.runs.run import Run
+    from fewjoules.runs.sources import ClientSlices
+    from fewjoules.runs.train import train
     from fewjoules.runs.tune import tune
     from fewjoules.scenario import Scenario
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Availability",
     "BoundRounds",
+    "Callback",
+    "ClientSlices",
+    "Comparison",
     "ControlProblem",
     "CorruptPayloadError",
     "DivergedError",
     "Downlink",
+    "EarlyStopping",
     "FewJoulesError",
     "FewJoulesWarning",
     "Fleet",
     "InfeasiblePlanError",
     "InvalidInputError",
     "MessageSize",
+    "OngoingRun",
     "OperatingPoints",
     "PaperRounds",
     "Plan",
@@ -57,6 +72,9 @@ __all__ = [
     "SparseUpdate",
     "TargetOutOfReachError",
     "codec",
+    "compare",
+    "loggers",
+    "resume",
     "schemes",
     "solve",
     "train",
@@ -64,18 +82,25 @@ __all__ = [
 ]
 
 
+# module of each name that is loaded on first use: pydantic and PyTorch are slow to import
+_LATE = {
+    "Callback": "runs.callbacks",
+    "ClientSlices": "runs.sources",
+    "Comparison": "comparing.result",
+    "compare": "comparing.compare",
+    "EarlyStopping": "runs.callbacks",
+    "OngoingRun": "runs.callbacks",
+    "Run": "runs.run",
+    "Scenario": "scenario",
+    "resume": "runs.resume",
+    "train": "runs.train",
+    "tune": "runs.tune",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Load pydantic and PyTorch on first use: they are slow to import."""
-    if name == "Scenario":
-        from fewjoules.scenario import Scenario
-
-        return Scenario
-    if name in ("Run", "train"):
-        from fewjoules.runs import train
-
-        return getattr(train, name)
-    if name == "tune":
-        from fewjoules.runs import tune
-
-        return tune.tune
-    raise AttributeError(f"module 'fewjoules' has no attribute {name!r}")
+    if name == "loggers":
+        return importlib.import_module("fewjoules.loggers")
+    if name not in _LATE:
+        raise AttributeError(f"module 'fewjoules' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"fewjoules.{_LATE[name]}"), name)

@@ -6,6 +6,7 @@ FewJoulesError
 ├── CorruptPayloadError    bytes that no encoder of ours can have written (also a ValueError)
 ├── DivergedError          training met a loss that is not finite; the message names the round and the client
 ├── TargetOutOfReachError  pilot runs do not come near the target; the message says how near they came
+├── RankError              another process of a training failed, or cannot be reached any more
 ├── DeploymentError        a process of a deployment failed or was too slow; the message shows the end of its log
 └── MeterError             a meter of energy stopped giving readings; the message names it
 """
@@ -43,6 +44,10 @@ class DivergedError(FewJoulesError):
 
 class TargetOutOfReachError(FewJoulesError):
     """Pilot runs do not come near the target of a training; the message says how near they came."""
+
+
+class RankError(FewJoulesError):
+    """Another of the processes that train together failed or cannot be reached; the message says which, if known."""
 
 
 class DeploymentError(FewJoulesError):
@@ -124,5 +129,5 @@ def _is_finite(value: Any) -> bool:
 
 
 def _range_text(low: float, high: float, above: bool) -> str:
-    bound = f"above {low:g}" if above else f"at least {low:g}"
-    return f"a finite number {bound}" + (f" and at most {high:g}" if math.isfinite(high) else "")
+    bound = "" if low == -math.inf else f" above {low:g}" if above else f" at least {low:g}"
+    return f"a finite number{bound}" + (f" and at most {high:g}" if math.isfinite(high) else "")

@@ -2,15 +2,17 @@
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fewjoules.arrays import FloatArray
+from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import read_text
+
+_MOST_DIGITS = 18  # of a whole number of 64 bits
 
 
 def read_header(path: str | Path) -> list[str]:
@@ -28,16 +30,17 @@ def read_columns(
 ) -> dict[str, FloatArray]:
     """Read the named columns: finite numbers > ``above``, >= ``low`` and <= ``high``, at least one row."""
     table = _Table.read(path)
-    for name in columns:
-        if table.header.count(name) != 1:
-            raise InvalidInputError(
-                f"{path}: the header must name {name} once (wanted: {', '.join(columns)}), "
-                f"got {table.header.count(name)} such among {len(table.header)} columns"
-            )
-    if not table.rows:
-        raise InvalidInputError(f"{path}: must have at least one row of numbers below the header")
+    table.require(columns)
     limits = _Limits(above, low, high)
     return {name: table.column(name, limits) for name in columns}
+
+
+def read_whole_numbers(path: str | Path, highest: Mapping[str, int]) -> tuple[IntArray, dict[str, IntArray]]:
+    """Read columns of whole numbers from 0 to the ``highest`` of each; return the line of each row and the columns."""
+    table = _Table.read(path)
+    table.require(highest)
+    lines = np.array([line for line, _ in table.rows], dtype=np.int64)
+    return lines, {name: table.whole_column(name, high) for name, high in highest.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,32 @@ class _Table:
                     f"{path}, line {number}: must have {len(header)} cells like the header, got {len(row)}"
                 )
         return cls(path, header, rows)
+
+    def require(self, columns: Iterable[str]) -> None:
+        """Refuse a table without one of the columns or without rows."""
+        for name in columns:
+            if self.header.count(name) != 1:
+                raise InvalidInputError(
+                    f"{self.path}: the header must name {name} once (wanted: {', '.join(columns)}), "
+                    f"got {self.header.count(name)} such among {len(self.header)} columns"
+                )
+        if not self.rows:
+            raise InvalidInputError(f"{self.path}: must have at least one row of numbers below the header")
+
+    def whole_column(self, name: str, high: int) -> IntArray:
+        """Return the whole numbers of one column, each from 0 to ``high``."""
+        index = self.header.index(name)
+        found = np.empty(len(self.rows), dtype=np.int64)
+        for place, (line, row) in enumerate(self.rows):
+            text = row[index]
+            digits = text.isascii() and text.isdigit()
+            if not digits or len(text) > _MOST_DIGITS or int(text) > high:
+                got = "nothing" if not text else text if digits and len(text) <= _MOST_DIGITS else "something else"
+                raise InvalidInputError(
+                    f"{self.path}, line {line}: {name} must be a whole number from 0 to {high}, got {got}"
+                )
+            found[place] = int(text)
+        return found
 
     def column(self, name: str, limits: _Limits) -> FloatArray:
         """Return the numbers of one column."""

@@ -1,5 +1,6 @@
 """The mean of many sparse updates: what the dense mean in float64 gives, without a dense vector for each."""
 
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fewjoules import codec
+from fewjoules.codec.aggregate import add_updates
 from fewjoules.errors import InvalidInputError
 
 
@@ -104,3 +106,18 @@ def test_weights_that_make_no_mean_are_refused(weights):
     rng = np.random.default_rng(8)
     with pytest.raises(InvalidInputError):
         codec.mean_of_updates([random_update(rng, 10, 5) for _ in range(2)], weights=weights)
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.lists(st.integers(0, 9), max_size=3))
+def test_sums_taken_up_part_by_part_are_the_mean_to_the_bit(seed, count, cuts):
+    rng = np.random.default_rng(seed)
+    updates = [random_update(rng, 300, int(rng.integers(0, 301))) for _ in range(count)]
+    weights = rng.random(count) + 0.1
+    shares = weights / weights.sum()
+    sums = np.zeros(300)
+    edges = [0, *sorted(min(cut, count) for cut in cuts), count]
+    for first, last in itertools.pairwise(edges):
+        for start in range(0, 300, 140):
+            add_updates(sums[start : start + 140], updates[first:last], shares[first:last], start)
+    np.testing.assert_array_equal(sums.astype(np.float32), codec.mean_of_updates(updates, weights=weights))

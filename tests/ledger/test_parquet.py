@@ -189,3 +189,19 @@ def test_marks_are_words_in_the_file_and_other_words_are_refused(scratch):
     pq.write_table(guessed, scratch / "l.parquet")
     with pytest.raises(InvalidInputError, match="uplink_mark must be one of measured, fitted, profile, assumed"):
         read_table(scratch / "l.parquet", LEDGER)
+
+
+def test_metrics_of_the_users_own_are_columns_of_version_2_and_found_again(scratch):
+    table, file = METRICS.with_metrics(["f1", "recall@5"]), scratch / "metrics.parquet"
+    made = table.new_rows(3)
+    made["round"], made["test_f1"] = [1, 2, 3], [np.nan, 0.5, 0.75]
+    write_table(file, table, [made])
+    for known in (METRICS, table):
+        np.testing.assert_equal(read_table(file, known)["test_f1"], made["test_f1"])
+        assert read_table(file, known).dtype == made.dtype
+    assert pq.read_schema(file).metadata[b"fewjoules.schema_version"] == b"2"
+    assert METRICS.with_metrics([]) is METRICS, "files without them are as they were"
+    with pytest.raises(InvalidInputError, match=re.escape("must have the columns of the metrics")):
+        read_table(file, METRICS.with_metrics(["f1"]))
+    write_table(file, METRICS, [METRICS.new_rows(2)])
+    assert np.isnan(read_table(file, table)["test_f1"]).all(), "a run that had none before"

@@ -18,11 +18,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.loop import TrainingLoop
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.engine.store.row_file import RowFile
 from fewjoules.errors import InvalidInputError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
@@ -36,11 +36,11 @@ IDENTITY = {
     "training": {"seed": 7},
 }
 STATE = ("weights", "buffers", "accepted", "synced", "broadcast", "residual", "changed")
-SERVER = (*STATE, "outer.velocity", "outer.squares")
-CLIENTS = ("numbers", "steps", "residual", "velocity", "squares")
+SERVER = (*STATE, "knows", "outer.velocity", "outer.squares")
+CLIENTS = ("numbers", "steps", "slots", "checksums")
 TENSORS = (*SERVER, *(f"clients.{name}" for name in CLIENTS))
 FIXED = "fixed.1.num_batches_tracked"
-GUARD = tuple(f"guard.good.{name}" for name in (*STATE, "clients.numbers", "clients.steps"))  # of the first model
+GUARD = tuple(f"guard.good.{name}" for name in (*STATE, "knows", *TENSORS[-4:]))  # of the first model
 EVERYTHING = {"outer": "adam", "outer_rate": 0.01, "inner": "adamw", "momentum_state": "kept"}
 EVERYTHING |= {"downlink_sparsity": 3.0, "downlink_values": "int8"}
 
@@ -72,9 +72,9 @@ def make_loop(rounds=3, **changes):
 def everything(simulator):
     """All that is saved, by the names of the format."""
     state = simulator.state
-    found = {name: torch.as_tensor(getattr(state, name)) for name in STATE}
+    found = {name: torch.as_tensor(np.asarray(getattr(state, name))) for name in STATE}
     found |= {f"outer.{name}": tensor for name, tensor in state.outer.items()}
-    return found | {f"clients.{name}": tensor for name, tensor in tensors_of(simulator.backend.save()).items()}
+    return found | {f"clients.{name}": tensor for name, tensor in simulator.backend.save().tensors().items()}
 
 
 def assert_same(one, other):
@@ -136,6 +136,11 @@ def save_sealed(tensors, path, header):
     save_file(tensors, path, {"fewjoules": text, "checksum": f"{zlib.crc32(text.encode()):010d}"})
 
 
+def rows_of(path):
+    """The file of rows beside a checkpoint."""
+    return path.with_name(header_of(path)["rows"]["file"])
+
+
 def assert_refused(path, *says, identity=IDENTITY):
     before = path.read_bytes()
     with pytest.raises(InvalidInputError) as refusal:
@@ -145,7 +150,7 @@ def assert_refused(path, *says, identity=IDENTITY):
         assert part in str(refusal.value)
     assert path.read_bytes() == before
     assert untouched().state.round == 0
-    assert tensors_of(untouched().backend.save())["numbers"].numel() == 0
+    assert untouched().backend.save().tensors()["numbers"].numel() == 0
 
 
 def test_what_is_loaded_is_what_was_saved(loop, saved):
@@ -159,6 +164,28 @@ def test_what_is_loaded_is_what_was_saved(loop, saved):
     assert rest["reason"] is None
 
 
+def test_the_time_and_the_joules_by_which_participants_are_drawn_are_saved(tmp_path):
+    always = {"availability": [(0, 0.0, 1e6), (1, 0.0, 1e6)]}
+    timed = make_loop(rounds=2, **always)
+    timed.run()
+    timed.simulator.close()
+    save_checkpoint(tmp_path / "checkpoint", timed, IDENTITY)
+    simulator = fresh(rounds=2, **always)
+    load_checkpoint(tmp_path / "checkpoint", IDENTITY, simulator)
+    books, before = simulator.sampler.books, timed.simulator.sampler.books
+    assert books.clock == before.clock == timed.totals.seconds > 0.0
+    np.testing.assert_array_equal(books.spent_joules, before.spent_joules)
+    assert before.spent_joules.sum() == pytest.approx(timed.totals.joules)
+    header = header_of(tmp_path / "checkpoint")
+    for clock in (None, "soon", (-1.0).hex(), float("inf").hex()):
+        rewrite(tmp_path / "checkpoint", header=header | {"clock": clock})
+        with pytest.raises(InvalidInputError, match="the header of the checkpoint is not one"):
+            load_checkpoint(tmp_path / "checkpoint", IDENTITY, fresh(rounds=2, **always))
+    rewrite(tmp_path / "checkpoint", header=header, spent_joules=None)
+    with pytest.raises(InvalidInputError, match="lacks spent_joules"):
+        load_checkpoint(tmp_path / "checkpoint", IDENTITY, fresh(rounds=2, **always))
+
+
 def test_a_checkpoint_holds_these_tensors_and_no_others(saved):
     assert sorted(load_file(saved)) == sorted([*TENSORS, FIXED, *GUARD])
 
@@ -168,9 +195,9 @@ def test_a_checkpoint_holds_these_tensors_and_no_others(saved):
     [
         ({"outer": "none"}, ["outer.velocity", "outer.squares"]),
         ({"outer": "nesterov"}, ["outer.squares"]),
-        ({"error_feedback": False}, ["clients.residual"]),
-        ({"inner": "momentum"}, ["clients.squares"]),
-        ({"inner": "sgd", "momentum_state": None}, ["clients.velocity", "clients.squares"]),
+        ({"error_feedback": False}, ["residual"]),
+        ({"inner": "momentum"}, ["squares"]),
+        ({"inner": "sgd", "momentum_state": None}, ["velocity", "squares"]),
     ],
     ids=str,
 )
@@ -179,7 +206,10 @@ def test_what_the_options_do_not_ask_for_is_not_saved(changes, names, tmp_path):
     small.run()
     small.simulator.close()
     save_checkpoint(tmp_path / "checkpoint", small, IDENTITY)
-    assert set(load_file(tmp_path / "checkpoint")) == {*TENSORS, FIXED, *GUARD} - set(names)
+    gone = {name for name in names if name.startswith("outer.")}
+    assert set(load_file(tmp_path / "checkpoint")) == {*TENSORS, FIXED, *GUARD} - gone
+    kept = [name for name in ("residual", "velocity", "squares") if name not in names]
+    assert header_of(tmp_path / "checkpoint")["rows"]["row_bytes"] == 4 * small.simulator.parameters.size * len(kept)
     simulator = fresh(rounds=1, **changes)
     load_checkpoint(tmp_path / "checkpoint", IDENTITY, simulator)
     assert_same(simulator, small.simulator)
@@ -192,7 +222,7 @@ def test_only_clients_that_took_part_are_saved(tmp_path):
     save_checkpoint(tmp_path / "checkpoint", half, IDENTITY)
     tensors = load_file(tmp_path / "checkpoint")
     assert tensors["clients.numbers"].tolist() == half.ledger.rows()["device"].tolist()
-    assert tensors["clients.residual"].shape[0] == 1
+    assert rows_of(tmp_path / "checkpoint").stat().st_size == 3 * 4 * half.simulator.parameters.size
     simulator = fresh(rounds=1, participation=0.5)
     load_checkpoint(tmp_path / "checkpoint", IDENTITY, simulator)
     assert_same(simulator, half.simulator)
@@ -270,8 +300,11 @@ def test_a_run_that_goes_on_from_a_checkpoint_ends_like_one_that_never_stopped(l
 
 
 def test_the_same_state_gives_the_same_bytes(loop, saved, tmp_path):
-    save_checkpoint(tmp_path / "again", loop, IDENTITY)
-    assert (tmp_path / "again").read_bytes() == saved.read_bytes()
+    before, again = rows_of(saved).read_bytes(), tmp_path / "again" / saved.name
+    again.parent.mkdir()
+    save_checkpoint(again, loop, IDENTITY)
+    assert again.read_bytes() == saved.read_bytes()
+    assert rows_of(again).read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -296,10 +329,10 @@ def test_a_long_difference_is_shortened(saved):
     assert len(str(refusal.value)) < len(str(saved)) + 250
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 3, "4", None])
+@pytest.mark.parametrize("version", [0, 4, 5, "6", None])
 def test_another_version_is_refused(version, saved):
     rewrite(saved, header_of(saved) | {"version": version})
-    assert_refused(saved, "version", "must be 5", f"got {version!r}")
+    assert_refused(saved, "version", "must be 6", f"got {version!r}")
 
 
 @settings(max_examples=60, deadline=None)
@@ -387,6 +420,68 @@ def test_a_flipped_bit_is_noticed(saved):
     assert_refused(saved)
 
 
+# Rows beside the checkpoint.
+
+
+def test_a_damaged_or_missing_row_is_refused(saved):
+    rows, whole = rows_of(saved), rows_of(saved).read_bytes()
+    flipped = bytes([whole[0] ^ 1]) + whole[1:]
+    for bytes_left, says in ((flipped, "does not have its checksum"), (whole[:-1], "is missing"), (b"", "is missing")):
+        rows.write_bytes(bytes_left)
+        with pytest.raises(InvalidInputError, match=rf"checkpoint-clients-1.rows: .*client \d kept {says}"):
+            load_checkpoint(saved, IDENTITY, untouched())
+    rows.unlink()
+    with pytest.raises(InvalidInputError, match=r"checkpoint-clients-1.rows: cannot be read"):
+        load_checkpoint(saved, IDENTITY, untouched())
+    assert untouched().state.round == 0
+
+
+@pytest.mark.parametrize("name", ["../checkpoint-clients-1.rows", "other.rows", "", None, 3])
+def test_rows_of_another_place_are_refused(name, saved):
+    header = header_of(saved)
+    rewrite(saved, header | {"rows": header["rows"] | {"file": name}})
+    assert_refused(saved, "must name its file of rows")
+
+
+@pytest.mark.parametrize("told", [None, {}, [], {"row_bytes": 0}])
+def test_a_header_without_rows_is_refused(told, saved):
+    rewrite(saved, header_of(saved) | {"rows": told})
+    assert_refused(saved, "must name its file of rows")
+
+
+@pytest.mark.parametrize("slot", [-1, 10**6])
+def test_a_slot_that_no_file_has_is_refused(slot, saved):
+    header, slots = header_of(saved), load_file(saved)["clients.slots"]
+    slots[0] = slot
+    header["checksums"]["clients.slots"] = zlib.crc32(slots.numpy().tobytes())
+    rewrite(saved, header, **{"clients.slots": slots})
+    assert_refused(saved, "slots of rows")
+
+
+def test_a_checkpoint_writes_only_rows_that_changed_and_uses_free_ones_again(tmp_path, monkeypatch):
+    """Twelve rounds, a checkpoint after each: the rows of the last one are never overwritten before the next."""
+    path, written = tmp_path / "checkpoint", []
+    write = RowFile.write
+    monkeypatch.setattr(RowFile, "write", lambda file, row: written.append(file) or write(file, row))
+    loop, rows = make_loop(rounds=12, participation=0.5, guard=False), None
+    for number in range(1, 13):
+        loop.simulator.start_round()()
+        before = None if rows is None else (path.read_bytes(), rows.path.read_bytes())
+        rows = save_checkpoint(path, loop, IDENTITY, rows)
+        assert len(written) == number
+        if before is not None:
+            old = tmp_path / "old" / "checkpoint"
+            old.parent.mkdir(exist_ok=True)
+            old.write_bytes(before[0])
+            (old.parent / rows.path.name).write_bytes(rows.path.read_bytes())  # a kill before the rename
+            load_checkpoint(old, IDENTITY, fresh(rounds=12, participation=0.5, guard=False))
+    assert rows.slots <= 3
+    loop.simulator.close()
+    simulator = fresh(rounds=12, participation=0.5, guard=False)
+    load_checkpoint(path, IDENTITY, simulator)
+    assert_same(simulator, loop.simulator)
+
+
 # Files that appear whole or not at all.
 
 
@@ -400,7 +495,8 @@ def test_a_failing_disk_leaves_the_checkpoint_before_and_nothing_else(operation,
     with pytest.raises(OSError, match="No space left"):
         save_checkpoint(saved, replace_totals(loop, joules=1.0), IDENTITY)
     assert saved.read_bytes() == before
-    assert [path.name for path in saved.parent.iterdir()] == ["checkpoint"]
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["checkpoint", "checkpoint-clients-1.rows"]
+    load_checkpoint(saved, IDENTITY, fresh())
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_system_that_names_the_file(tmp_path):

@@ -10,7 +10,7 @@ from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.metering.protocol import TRIAL, WARM_UP, Bench, Protocol
 from fewjoules.runs.device import choose_device, gpu_uuid
-from fewjoules.runs.measuring.images import random_task
+from fewjoules.runs.measuring.random_task import random_task
 from fewjoules.runs.measuring.scenario import (
     codec_measurement,
     step_measurement,
@@ -132,6 +132,7 @@ def test_options_of_fleets_and_channels_do_not_disturb():
         'channel = "drawn"',
         'downlink = "charged"',
         "participation = 0.5",
+        'sampling = "energy"',
         "target_accuracy = 0.9",
         "batch_growth = 1.1",
         "downlink_sparsity = 10",

@@ -151,12 +151,23 @@ def train_in_python(**changes):
 
 
 def test_twelve_million_parameters_and_two_thousand_clients_are_refused_in_python(monkeypatch):
-    digits_and_limit(monkeypatch, 21 * 10**9)
-    says = r"needs about \d+ GB of memory \(.*96 GB for the residuals of 2,000 clients.*and 21 GB are free; what helps"
-    with pytest.raises(InvalidInputError, match=says):
+    digits_and_limit(monkeypatch, 150 * 10**9)
+    monkeypatch.setattr(memory, "free_disk_bytes", lambda _folder: 5 * 10**9)
+    says = r"117 GB of disk \(117 GB for what 2,000 clients keep beyond 69.8 GiB of memory\), and 5.0 GB are free; "
+    with pytest.raises(InvalidInputError, match=says + "what helps: a larger memory_gib, another store_dir"):
         train_in_python()
-    with pytest.raises(InvalidInputError, match='momentum_state = "reset"'):
+    with pytest.raises(InvalidInputError, match='kept_values = "bfloat16", momentum_state = "reset", guard = false'):
         train_in_python(inner="momentum", momentum_state="kept", error_feedback=False)
+    with pytest.raises(InvalidInputError, match=r" of memory .*96 GB for the residuals.*a smaller memory_gib"):
+        train_in_python(memory_gib=1000.0)
+    with pytest.raises(InvalidInputError, match=r"disk \(96 GB for .* keep beyond 0 GiB .*a smaller participation"):
+        train_in_python(memory_gib=0.0, kept_values="bfloat16")
+
+
+@pytest.mark.parametrize("bad", [{"memory_gib": -1.0}, {"memory_gib": "much"}, {"store_dir": "/no/such/folder"}])
+def test_a_store_that_makes_no_sense_is_refused(bad):
+    with pytest.raises(InvalidInputError, match=f"{next(iter(bad))} must be"):
+        train_in_python(**bad)
 
 
 # Memory that runs out all the same.

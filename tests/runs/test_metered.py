@@ -231,3 +231,24 @@ def test_train_in_python_reads_the_meters_too(sysfs):
     done = fj.train(nn.Linear(4, 2), meter=True, on_round=lambda _report: spend(zone, 0.5), **given)
     assert done.metered.joules == {"RAPL of package-0": pytest.approx(1.5)}
     assert fj.train(nn.Linear(4, 2), **given).metered is None
+
+
+def test_a_run_from_python_that_is_resumed_adds_up_its_parts(sysfs, tmp_path):
+    zone = add_zone(sysfs, "intel-rapl:0", "package-0", 0)
+
+    class Spends(fj.Callback):
+        def on_round_end(self, run):
+            spend(zone, 0.5)
+            if run.round == 2:
+                raise LookupError("out of power")
+
+    data = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1])
+    given = {"local_steps": 1, "sparsity": 1.0, "rounds": 5, "learning_rate": 0.1, "device": "cpu"}
+    with pytest.raises(LookupError):
+        fj.train(nn.Linear(4, 2), clients=[data], out=tmp_path / "run", meter=True, callbacks=[Spends()], **given)
+    done = fj.resume(tmp_path / "run", model=nn.Linear(4, 2), clients=[data], callbacks=[Spends()])
+    assert done.metered.parts == 2
+    assert fj.Run.load(tmp_path / "run").metered.parts == 2
+    fj.train(nn.Linear(4, 2), clients=[data], out=tmp_path / "other", **given)
+    with pytest.raises(InvalidInputError, match="meter must be given from the first round on"):
+        fj.resume(tmp_path / "other", model=nn.Linear(4, 2), clients=[data], meter=True)

@@ -62,6 +62,7 @@ import sys
 from pathlib import Path
 import numpy as np, torch
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.state import ClientState
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.simulator import Simulator
@@ -89,8 +90,8 @@ path = Path(sys.argv[2])
 one = simulator()
 one.close()
 if sys.argv[1] == "save":
-    residual = torch.randn(SIZE).expand(CLIENTS, SIZE)
-    one.backend.restore({"numbers": torch.arange(CLIENTS), "steps": torch.ones(CLIENTS).long(), "residual": residual})
+    for client in range(CLIENTS):
+        one.store.put(client, ClientState(residual=np.full(SIZE, client, dtype=np.float32), steps=1))
     before = begin()
     save_checkpoint(path, in_memory(one), {"data": "x"})
     print(own("VmHWM") - before)

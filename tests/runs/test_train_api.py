@@ -111,12 +111,12 @@ def test_a_choice_must_be_made_where_nothing_stands_for_it(name):
 
 @pytest.mark.parametrize("value", ["nonsense", 3, None, ["equal"]], ids=str)
 def test_a_device_that_does_not_exist_is_refused_with_those_that_do(value):
-    assert_refused(["device", "auto, cpu or cuda", repr(value)], device=value)
+    assert_refused(["device", "auto, cpu, cuda or a GPU by its number", repr(value)], device=value)
 
 
 def test_these_are_the_options_with_choices():
-    names = "preset schedule inner momentum_state outer compressor values weighting downlink downlink_values"
-    assert list(CHOICES) == [*names.split(), "channel", "precision"]
+    names = "preset schedule inner momentum_state outer kept_values compressor values weighting sampling"
+    assert list(CHOICES) == [*names.split(), "downlink", "downlink_values", "channel", "precision"]
     assert CHOICES["schedule"] == "constant, cosine, step"
     assert {"top-k", "random-k", "ternary", "qsgd", "none"} <= set(CHOICES["compressor"].split(", "))
     assert {"float32", "float16", "bfloat16", "int8", "qsgd", "ternary"} <= set(CHOICES["values"].split(", "))

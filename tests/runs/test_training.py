@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Samples
 from fewjoules.errors import DivergedError, InvalidInputError
@@ -56,7 +55,7 @@ def assert_same_end(one, other):
     assert one.rounds == other.rounds
     assert torch.equal(one.simulator.state.weights, other.simulator.state.weights)
     assert torch.equal(one.simulator.state.buffers, other.simulator.state.buffers)
-    kept, others = (tensors_of(run.simulator.backend.save()) for run in (one, other))
+    kept, others = (run.simulator.backend.save().tensors() for run in (one, other))
     assert kept.keys() == others.keys()
     assert all(torch.equal(tensor, others[name]) for name, tensor in kept.items())
     assert one.loop.ledger.rows().tobytes() == other.loop.ledger.rows().tobytes()
@@ -101,9 +100,9 @@ def test_what_goes_on_may_do_without_the_guard():
 def test_a_residual_is_sent_by_whoever_goes_on():
     """Everything is sent in round 4: what was kept back until then arrives, and nothing is left."""
     first = train_task(task(), options(rounds=3))
-    assert tensors_of(first.simulator.backend.save())["residual"].any()
+    assert first.simulator.backend.save().tensors()["residual"].any()
     both = train_task(task(), options(rounds=4, sparsity=np.ones(4)), opened=continued(first))
-    assert not tensors_of(both.simulator.backend.save())["residual"].any()
+    assert not both.simulator.backend.save().tensors()["residual"].any()
 
 
 def test_a_reason_to_stop_does_not_stop_what_goes_on():

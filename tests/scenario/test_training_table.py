@@ -14,7 +14,7 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.scenario.schema.sentences import validate
 from fewjoules.scenario.schema.training import TrainingTable
 
-SAID_ELSEWHERE = {"local_steps", "sparsity", "failures"}  # by a plan, and by a file of failures
+SAID_ELSEWHERE = {"local_steps", "sparsity", "failures", "availability", "target_metric"}  # by plans, files and Python
 OPTIONS = {one.name: one for one in fields(TrainingOptions) if one.name not in SAID_ELSEWHERE}
 
 

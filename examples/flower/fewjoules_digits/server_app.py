@@ -25,8 +25,9 @@ def main(grid: Grid, context: Context) -> None:
     @torch.no_grad()
     def evaluate(_round: int, arrays: ArrayRecord) -> MetricRecord:
         own.model.load_state_dict(arrays.to_torch_state_dict(), strict=False)
-        outputs = own.model.eval()(own.test.inputs)
-        right = (outputs.argmax(1) == own.test.targets).float().mean()
-        return MetricRecord({"loss": float(own.loss(outputs, own.test.targets).mean()), "accuracy": float(right)})
+        inputs, targets = own.test.take(torch.arange(len(own.test)))
+        outputs = own.model.eval()(inputs)
+        right = (outputs.argmax(1) == targets).float().mean()
+        return MetricRecord({"loss": float(own.loss(outputs, targets).mean()), "accuracy": float(right)})
 
     strategy.start(grid, own.model, num_rounds=config["rounds"] or None, evaluate_fn=evaluate)

@@ -20,5 +20,4 @@ def node(config):
     own = task()
     number = int(config.get("device", config.get("partition-id", 0)))
     part = torch.from_numpy(own.federation.parts[number])
-    samples = own.federation.samples
-    return own.model, samples.inputs[part], samples.targets[part]
+    return own.model, *own.federation.samples.take(part)

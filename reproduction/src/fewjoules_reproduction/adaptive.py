@@ -22,7 +22,7 @@ def train_adaptively(
     on_round: Callable[[Report], None] | None = None,
 ) -> Training:
     """As many local steps as ``options`` have rounds, for at most the joules of as many dense rounds with H = 1."""
-    fleet, rate = task.scenario.problem().fleet, options.learning_rate
+    fleet, rate = task.scenario.problem().fleet, float(options.learning_rate)
     gradients = ClientGradients(task.model, task.loss, task.federation, seed=options.seed)
     step = float(fleet.joules_per_step.sum())
     upload = float((32.0 * task.scenario.parameters * fleet.joules_per_bit + fleet.message_joules).sum())

@@ -12,6 +12,8 @@ from fewjoules.convergence.bound import LearningConstants
 from fewjoules.engine.algorithm.streams import stream
 from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.models.loss import Loss
+from fewjoules.engine.models.objective import Objective
+from fewjoules.engine.models.tree import call
 from fewjoules.engine.simulator.federation import Federation
 
 
@@ -33,8 +35,8 @@ class ClientGradients:
 
     def __init__(self, model: nn.Module, loss: Loss, federation: Federation, *, seed: int) -> None:
         """Keep a copy of the model on the device of the data."""
-        self.net = copy.deepcopy(model).to(federation.samples.inputs.device)
-        self.loss, self.federation, self._seed = loss, federation, seed
+        self.net = copy.deepcopy(model).to(federation.samples.device)
+        self.objective, self.federation, self._seed = Objective.of(loss), federation, seed
         self._layout = Layout({n: p for n, p in self.net.named_parameters() if p.requires_grad})
         self.initial_weights = torch.cat([p.detach().reshape(-1) for p in self._trained()])
 
@@ -43,10 +45,11 @@ class ClientGradients:
         part = self.federation.parts[client]
         rng = stream(self._seed, "estimates", draw, client)
         numbers = torch.from_numpy(rng.choice(part, size=min(batch, part.size), replace=False))
-        samples = self.federation.samples
-        numbers = numbers.to(samples.inputs.device)
+        inputs, targets = self.federation.samples.take(numbers)
         self._layout.load(self.net, weights)
-        value = self.loss(self.net(samples.inputs[numbers]), samples.targets[numbers]).mean()
+        outputs = call(self.net, inputs)
+        values = [term.value(self.net, outputs, inputs, targets) for term in self.objective.terms]
+        value = self.objective.total(values, None)
         found = torch.autograd.grad(value, self._trained())
         return float(value.detach()), torch.cat([gradient.reshape(-1) for gradient in found])
 

@@ -12,6 +12,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
+from fewjoules.arrays import FloatArray
 from fewjoules.codec.threads import threads
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.cores import CORES
@@ -22,6 +23,19 @@ _TILE = 1 << 16  # float64 sums of 512 KiB
 
 def mean_of_updates(updates: Sequence[SparseUpdate], *, weights: ArrayLike | None = None) -> NDArray[np.float32]:
     """Return the weighted mean of the updates as a dense vector; weights are equal by default."""
+    shares = _checked(updates, weights)
+    if not shares.sum() > 0.0:
+        raise InvalidInputError(f"weights must have a positive sum, got {shares.sum():g}")
+    return _weighted_sum(updates, shares / shares.sum())
+
+
+def sum_of_updates(updates: Sequence[SparseUpdate], *, weights: ArrayLike) -> NDArray[np.float32]:
+    """Return the sum of the updates, each multiplied by its weight, as a dense vector."""
+    return _weighted_sum(updates, _checked(updates, weights))
+
+
+def _checked(updates: Sequence[SparseUpdate], weights: ArrayLike | None) -> FloatArray:
+    """Return one weight for each update; refuse updates of different sizes."""
     if not updates:
         raise InvalidInputError("updates must have at least one entry")
     size = updates[0].size
@@ -33,14 +47,17 @@ def mean_of_updates(updates: Sequence[SparseUpdate], *, weights: ArrayLike | Non
     shares = np.ones(len(updates)) if weights is None else require_array("weights", weights)
     if shares.shape != (len(updates),):
         raise InvalidInputError(f"weights must have one entry for each of {len(updates)} updates, got {shares.shape}")
-    if not shares.sum() > 0.0:
-        raise InvalidInputError(f"weights must have a positive sum, got {shares.sum():g}")
+    return shares
+
+
+def _weighted_sum(updates: Sequence[SparseUpdate], shares: FloatArray) -> NDArray[np.float32]:
+    size = updates[0].size
     mean = np.empty(size, dtype=np.float32)
     arguments = (
         np.array([update.positions.ctypes.data for update in updates], dtype=np.uint64),
         np.array([update.values.ctypes.data for update in updates], dtype=np.uint64),
         np.array([update.count for update in updates], dtype=np.int64),
-        shares / shares.sum(),
+        shares,
     )
     tiles = -(-size // _TILE)
     edges = [min(size, tiles * part // CORES * _TILE) for part in range(CORES)] + [size]
@@ -50,6 +67,28 @@ def mean_of_updates(updates: Sequence[SparseUpdate], *, weights: ArrayLike | Non
         )
     )
     return mean
+
+
+def add_updates(
+    sums: NDArray[np.float64], updates: Sequence[SparseUpdate], shares: NDArray[np.float64], first: int = 0
+) -> None:
+    """Add the updates, times their shares, to ``sums`` in place and in order.
+
+    ``sums`` are those of the entries from ``first`` on. If they start at zero and are rounded to float32 in the end,
+    they are those of ``mean_of_updates``, however updates and entries are divided over calls.
+    """
+    for update, share in zip(updates, shares, strict=True):
+        if update.size < first + sums.size:
+            raise InvalidInputError(f"updates must have at least {first + sums.size} entries, got {update.size}")
+        _add(sums, update.positions, update.values, share, first)
+
+
+@numba.njit(cache=True, nogil=True)
+def _add(sums, positions, values, share, first):
+    """Add one update to the sums of the entries from ``first`` on."""
+    start, end = np.searchsorted(positions, first), np.searchsorted(positions, first + sums.size)
+    for i in range(start, end):
+        sums[positions[i] - first] += share * values[i]
 
 
 @intrinsic

@@ -18,9 +18,9 @@ _PARTIAL = re.compile(rf"\.part-\d{{8,}}-\d{{8,}}\.parquet{re.escape(PARTIAL_SUF
 class RowLog:
     """Rows in the order of their rounds, in a folder of part files or, without a folder, in memory."""
 
-    def __init__(self, folder: Path | None, table: TableSchema) -> None:
-        """Start a log; a folder that already holds parts is refused."""
-        self.folder = folder
+    def __init__(self, folder: Path | None, table: TableSchema, *, keeps_rows: bool = True) -> None:
+        """Start a log; a folder with parts is refused. Without ``keeps_rows`` another process has the rows."""
+        self.folder, self._keeps_rows = folder, keeps_rows
         self.table = table
         self._kept: list[RowArray] = []  # rows not flushed yet; all rows without a folder
         self._flushed_round = 0
@@ -62,7 +62,7 @@ class RowLog:
                 f"rounds appended to the {self.table.name} must be at least {least} and never fall, "
                 f"got {int(rounds[0])} to {int(rounds.min())}"
             )
-        self._kept.append(rows.copy())
+        self._kept += [rows.copy()] if self._keeps_rows else []
         self._appended_round = int(rounds[-1])
 
     def flush(self, last_round: int) -> None:
@@ -89,7 +89,8 @@ class RowLog:
 
     def rows(self) -> RowArray:
         """Return every row so far."""
-        return np.concatenate([self.table.new_rows(0), *self.blocks()])
+        blocks = list(self.blocks())
+        return np.concatenate(blocks) if blocks else self.table.new_rows(0)
 
     def finish(self, target: Path, *, keep_parts: bool = False) -> None:
         """Write all rows as one file, then remove the parts unless ``keep_parts``."""

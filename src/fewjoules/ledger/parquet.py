@@ -8,7 +8,7 @@ import numpy as np
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import require_regular, whole_file
-from fewjoules.ledger.schema import RowArray, TableSchema
+from fewjoules.ledger.schema import METRICS, RowArray, TableSchema
 
 GROUP_ROWS = 65_536
 _TABLE_KEY, _VERSION_KEY, _UNIT_KEY = b"fewjoules.table", b"fewjoules.schema_version", b"unit"
@@ -30,7 +30,8 @@ def write_table(path: str | Path, table: TableSchema, blocks: Iterable[RowArray]
 
 def read_table(path: str | Path, table: TableSchema) -> RowArray:
     """Read all rows of a file that ``write_table`` wrote."""
-    return np.concatenate([table.new_rows(0), *read_blocks(path, table)])
+    blocks = list(read_blocks(path, table))
+    return np.concatenate(blocks) if blocks else table.new_rows(0)
 
 
 def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None = None) -> Iterator[RowArray]:
@@ -41,6 +42,7 @@ def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None 
     require_regular(path)
     try:
         with pq.ParquetFile(path) as file:
+            table = _found_table(table, file.schema_arrow)
             _require_table(path, table, file.schema_arrow)
             named = set(file.schema_arrow.names)
             columns = None if columns is None else [name for name in columns if name in named]
@@ -65,6 +67,21 @@ def arrow_schema(table: TableSchema) -> Any:
         for column in table.columns
     ]
     return pa.schema(fields, metadata={_TABLE_KEY: table.name.encode(), _VERSION_KEY: str(table.version).encode()})
+
+
+def arrow_table(rows: RowArray, table: TableSchema) -> Any:
+    """Return rows as an Arrow table: what is missing is null, and labels are words."""
+    import pyarrow as pa
+
+    schema = arrow_schema(table)
+    return pa.Table.from_batches([_to_arrow(rows, table, schema)], schema)
+
+
+def _found_table(table: TableSchema, found: Any) -> TableSchema:
+    """Return the metrics with the columns that a file has for metrics of the user's own."""
+    told = (found.metadata or {}).get(_VERSION_KEY, b"")
+    extended = table.name == METRICS.name and table.version < 2 and told == b"2"
+    return table.with_metrics(table.own_metrics(found.names)) if extended else table
 
 
 def _require_table(path: str | Path, table: TableSchema, found: Any) -> None:

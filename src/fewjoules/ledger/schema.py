@@ -1,5 +1,6 @@
 """The two tables of a run, column by column. docs/ledger.md lists the same columns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.provenance import KINDS, MARKS
 
 RowArray = NDArray[np.void]  # a structured array with the fields of a table
+OWN_METRIC = "a metric of the user's own on the test set; missing where the round was not evaluated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,25 @@ class TableSchema:
     def of_version(self, version: int) -> "TableSchema":
         """Return the table as it was in an earlier version."""
         return replace(self, version=version, columns=tuple(one for one in self.columns if one.since <= version))
+
+    def with_metrics(self, names: Sequence[str]) -> "TableSchema":
+        """Return the table with a column test_<name> for each metric of the user's own, which version 2 may have."""
+        if not names:
+            return self
+        own = (Column(f"test_{name}", "f8", "1", OWN_METRIC, nullable=True, since=2) for name in names)
+        return replace(self, version=max(2, self.version), columns=(*self.columns, *own))
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Names of the metrics of the user's own that the table has a column for."""
+        return tuple(one.name.removeprefix("test_") for one in self.columns if one.meaning == OWN_METRIC)
+
+    def own_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the metrics of the user's own among the columns of a file: what follows the columns of this table."""
+        known = [column.name for column in self.columns]
+        rest = list(names)[len(known) :]
+        own = [name.removeprefix("test_") for name in rest if name.startswith("test_")]
+        return tuple(own) if list(names)[: len(known)] == known and len(own) == len(rest) else ()
 
     def new_rows(self, count: int) -> RowArray:
         """Return rows to fill in: zeros, NaN where a value may be missing, and the last label."""
@@ -105,7 +126,7 @@ METRICS = TableSchema(
         Column("test_loss", "f8", "1", "missing where the round was not evaluated", nullable=True),
         Column("test_accuracy", "f8", "1", "0 to 1; missing where the round was not evaluated", nullable=True),
         Column("round_joules", "f8", "joules", "all devices in this round", nullable=True),
-        Column("round_seconds", "f8", "seconds", "the slowest device of this round", nullable=True),
+        Column("round_seconds", "f8", "seconds", "slowest device of this round, and the wait before", nullable=True),
         Column("total_joules", "f8", "joules", "all devices so far", nullable=True),
         Column("total_radio_joules", "f8", "joules", "uplink, downlink and tails of all devices so far", nullable=True),
         Column("total_compute_joules", "f8", "joules", "local steps and coding of all devices so far", nullable=True),

@@ -4,6 +4,7 @@ from fewjoules.files import PARTIAL_SUFFIX
 
 RUN_VERSION = 1
 SETTINGS_VERSION = 1
+OWN_COMMAND = "fewjoules.train"  # in settings.json of a run from Python
 COMPARISON_VERSION = 3
 CHECKPOINT, PLAN, SCENARIO, RUN = "checkpoint.safetensors", "plan.json", "scenario.toml", "run.json"
 SETTINGS = "settings.json"  # how the command was called; a folder with it can be resumed

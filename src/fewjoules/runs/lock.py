@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
 from fewjoules.files import make_folder
+from fewjoules.torchrun import is_first_rank
 
 LOCK = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -20,9 +21,9 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; refuse if another one that lives holds it.
 
     The system lets go of the lock when its process ends, however it ends, so that no lock is ever stale. Where the file
-    system knows no locks, a warning says so.
+    system knows no locks, a warning says so. Of the ranks of a training only the first holds it.
     """
-    descriptor = _acquired(folder)
+    descriptor = _acquired(folder) if is_first_rank() else None
     try:
         yield
     finally:

@@ -1,28 +1,47 @@
 """Refuse a training that needs more memory than is free, before anything is written."""
 
+import math
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
-from fewjoules.engine.simulator.memory import Need, needs_of
+from fewjoules.engine.simulator.memory import DISK, GPU, HOST, Need, needs_of
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.errors import InvalidInputError
+from fewjoules.engine.store.client_store import StorePlace
+from fewjoules.errors import InvalidInputError, require_number
+from fewjoules.torchrun import ranks_on_this_machine
 
 ENVIRONMENT = "FEWJOULES_MEMORY_CHECK"
+MOST_GIB = 2.0**30
+_STORE_SHARE = 0.5  # of the free memory that what clients keep may take, unless memory_gib says otherwise
 _SHOWN = 0.02  # a need below this share of all is not worth a word
 
 
+def store_place(memory_gib: float | None, folder: Path | None = None) -> StorePlace:
+    """Return where what clients keep is stored: up to ``memory_gib`` in memory, the rest in a file in ``folder``.
+
+    Without ``memory_gib``, half of the memory that is free now is taken, shared with other ranks on this machine.
+    """
+    if memory_gib is not None:
+        return StorePlace(int(2**30 * require_number("memory_gib", memory_gib, low=0.0, high=MOST_GIB)), folder)
+    free = free_bytes()
+    return StorePlace(None if free is None else math.floor(_STORE_SHARE * free / ranks_on_this_machine()), folder)
+
+
 def require_memory(simulator: Simulator, *, rows_in_memory: bool) -> None:
-    """Refuse a training whose estimated peak exceeds the free memory, unless $FEWJOULES_MEMORY_CHECK is "off"."""
+    """Refuse a training that will not fit into memory or on the disk, unless $FEWJOULES_MEMORY_CHECK is "off"."""
     if os.environ.get(ENVIRONMENT) == "off":
         return
     needs = needs_of(simulator, rows_in_memory=rows_in_memory)
-    device = simulator.federation.samples.inputs.device
-    _require([need for need in needs if not need.on_gpu], "memory", free_bytes())
+    device = simulator.federation.samples.device
+    _require([need for need in needs if need.where == HOST], "memory", free_bytes())
     if device.type == "cuda":
-        _require([need for need in needs if need.on_gpu], "memory of the GPU", _free_gpu_bytes(device))
+        _require([need for need in needs if need.where == GPU], "memory of the GPU", free_gpu_bytes(device))
+    _require([need for need in needs if need.where == DISK], "disk", free_disk_bytes(simulator.store.place.folder))
 
 
 def _require(needs: Sequence[Need], kind: str, free: int | None) -> None:
@@ -36,6 +55,16 @@ def _require(needs: Sequence[Need], kind: str, free: int | None) -> None:
         f"training needs about {in_words(total)} of {kind} ({parts}), and {in_words(free)} are free; what helps: "
         f"{', '.join(helps)}; {ENVIRONMENT}=off trains all the same"
     )
+
+
+def free_disk_bytes(folder: Path | None) -> int | None:
+    """Bytes free on the disk of a folder, which may not exist yet; None if the system does not tell."""
+    given = Path(tempfile.gettempdir()) if folder is None else folder.absolute()
+    existing = next((place for place in (given, *given.parents) if place.is_dir()), None)
+    try:
+        return None if existing is None else shutil.disk_usage(existing).free
+    except OSError:
+        return None
 
 
 def in_words(count: int) -> str:
@@ -100,7 +129,7 @@ def _lines(file: Path) -> list[str]:
         return []
 
 
-def _free_gpu_bytes(device: torch.device) -> int:
+def free_gpu_bytes(device: torch.device) -> int:
     """Free memory of a GPU, with what PyTorch holds in this process without using it."""
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(torch.cuda.mem_get_info(device)[0]) + unused

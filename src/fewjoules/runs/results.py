@@ -1,6 +1,7 @@
 """Read the results folder of a run for tables and figures. docs/ledger.md describes its files."""
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number, shown
 from fewjoules.files import read_text, require_intact
+from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.parquet import read_blocks, read_table
 from fewjoules.ledger.schema import LEDGER, METRICS, RowArray
 from fewjoules.ledger.target import Target
@@ -50,6 +52,7 @@ class RunSummary:
     realised_over_planned_radio: float | None
     test_accuracy: float | None
     test_loss: float | None
+    test_metrics: Mapping[str, float | None]  # of the user's own, by name
     seed: int | None  # None in files that do not tell it
     metered: Metered | None
     facts: Mapping[str, str]  # circumstances of the run by name, for display
@@ -63,6 +66,8 @@ class RunSummary:
     @property
     def tested(self) -> float | None:
         """What the last evaluation found of what the target is about; without a target, the accuracy."""
+        if self.target is not None and self.target.direction is not None:
+            return self.test_metrics.get(self.target.name)
         return self.test_accuracy if self.target is None or self.target.rises else self.test_loss
 
 
@@ -120,6 +125,12 @@ class RunResults:
         if self.summary.reached:
             rows = rows[rows["round"] <= self.summary.rounds_to_target]
         return float(rows[column][-1]) if rows.size else np.nan
+
+
+def rows_of(log: RowLog, folder: Path | None) -> RowArray:
+    """Return all rows of a run's table, whose parts are one file if the run in the folder is finished."""
+    finished = folder is not None and (folder / RUN).exists()
+    return read_table(folder / f"{log.table.name}.parquet", log.table) if folder and finished else log.rows()
 
 
 def plain_text(text: object) -> str:
@@ -187,6 +198,7 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
         realised_over_planned_radio=optional("realised_over_planned_radio"),
         test_accuracy=optional("test_accuracy", high=1.0),
         test_loss=None if data.get("test_loss") is None else optional("test_loss"),
+        test_metrics=_own_metrics(data.get("test_metrics", {})),
         seed=_seed(data.get("seed")),
         metered=None if data.get("metered") is None else Metered.from_dict(data["metered"]),
         facts=_facts(data, sparsity.size),
@@ -200,6 +212,15 @@ def _target(data: Mapping[str, Any]) -> Target | None:
         if data.get(name) is not None:
             require_number(name, data[name], low=low, above=True)
     return Target.of(data)
+
+
+def _own_metrics(told: Any) -> dict[str, float | None]:
+    if not isinstance(told, dict):
+        raise InvalidInputError(f"test_metrics must be a table of numbers, got {shown(told)}")
+    return {
+        name: None if one is None else require_number(f"test_metrics.{name}", one, low=-math.inf)
+        for name, one in told.items()
+    }
 
 
 def _returns(told: Any) -> tuple[int, ...]:

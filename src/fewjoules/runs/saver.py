@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fewjoules.engine.algorithm.round import participants_per_round
+from fewjoules.engine.algorithm.participation import participants_per_round
 from fewjoules.engine.coordinator import Coordinator
 from fewjoules.engine.loop import TrainingLoop
+from fewjoules.engine.store.row_file import RowFile
 from fewjoules.errors import InvalidInputError
 from fewjoules.ledger.log import RowLog, require_parts
-from fewjoules.ledger.schema import LEDGER, METRICS
-from fewjoules.runs.checkpoint import load_checkpoint, save_checkpoint
+from fewjoules.ledger.schema import LEDGER, TableSchema
+from fewjoules.runs.checkpoint import gathered_states, load_checkpoint, save_checkpoint, summarised
 from fewjoules.runs.files import CHECKPOINT
 from fewjoules.runs.interval import CheckpointInterval
 
@@ -24,34 +25,44 @@ class Checkpoints:
         self, folder: Path, simulator: Coordinator, identity: Mapping[str, Any], interval: CheckpointInterval
     ) -> None:
         """Save below ``folder``; a checkpoint is taken up only by a run of the same ``identity``."""
-        self.folder, self.simulator, self.identity, self._interval = folder, simulator, identity, interval
+        self.folder, self.simulator, self._interval = folder, simulator, interval
+        self.identity = summarised(identity)
         self.path = folder / CHECKPOINT
+        self._rows: RowFile | None = None
+
+    @property
+    def _tables(self) -> tuple[TableSchema, TableSchema]:
+        return LEDGER, self.simulator.metrics_table
 
     def is_due(self) -> bool:
         """Whether it is time to save."""
-        return self._interval.is_due()
+        ranks = self.simulator.ranks
+        return ranks.of_first(ranks.is_first and self._interval.is_due())
 
     def save(self, loop: TrainingLoop) -> None:
-        """Save the run, its logs first."""
+        """Save the run, its logs first; of several ranks the first one does, and gets from the others what it needs."""
+        if not self.simulator.ranks.is_first:
+            gathered_states(loop)
+            return
         number = loop.simulator.state.round
         with self._interval.saving():
             loop.ledger.flush(number)
             loop.metrics.flush(number)
-            save_checkpoint(self.path, loop, self.identity)
+            self._rows = save_checkpoint(self.path, loop, self.identity, self._rows)
 
     def new_loop(self, *, fresh: bool) -> TrainingLoop:
         """Return a loop at round 0; a run that was killed before its first checkpoint starts again."""
-        logs = {table.name: self.folder / table.name for table in (LEDGER, METRICS)}
-        if fresh:
-            return TrainingLoop(self.simulator, RowLog(logs["ledger"], LEDGER), RowLog(logs["metrics"], METRICS))
-        return TrainingLoop(
-            self.simulator, RowLog.resume(logs["ledger"], LEDGER, 0, {}), RowLog.resume(logs["metrics"], METRICS, 0, {})
+        ledger, metrics = (
+            RowLog(self.folder / table.name, table) if fresh else RowLog.resume(self.folder / table.name, table, 0, {})
+            for table in self._tables
         )
+        return TrainingLoop(self.simulator, ledger, metrics)
 
     def load(self) -> dict[str, Any]:
         """Put the simulator into the saved state, and refuse parts of the logs that are missing or damaged."""
         saved = load_checkpoint(self.path, self.identity, self.simulator)
-        for table in (LEDGER, METRICS):
+        self._rows = saved.pop("rows")
+        for table in self._tables:
             try:
                 require_parts(self.folder / table.name, self.simulator.state.round, saved["parts"][table.name])
             except InvalidInputError as error:
@@ -66,19 +77,29 @@ class Checkpoints:
         parts = saved.pop("parts")
         number = self.simulator.state.round
         ledger, metrics = (
-            RowLog.resume(self.folder / table.name, table, number, parts[table.name]) for table in (LEDGER, METRICS)
+            RowLog.resume(self.folder / table.name, table, number, parts[table.name]) for table in self._tables
         )
         return TrainingLoop(self.simulator, ledger, metrics, **saved)
+
+    def loop_of_other_rank(self, saved: dict[str, Any] | None) -> TrainingLoop:
+        """Return the loop of a rank that writes nothing, new or from what ``load`` returned."""
+        ledger, metrics = (RowLog(None, table, keeps_rows=table is not LEDGER) for table in self._tables)
+        given = {name: value for name, value in (saved or {}).items() if name != "parts"}
+        loop = TrainingLoop(self.simulator, ledger, metrics, **given)
+        loop.saver = self
+        return loop
 
 
 def require_every_round(folder: Path, loop: TrainingLoop) -> None:
     """Refuse to finish a run whose tables do not hold each round once: something else has written to its folder."""
     rounds = np.arange(1, loop.simulator.state.round + 1)
-    participants = participants_per_round(loop.simulator.options)
-    for log, rows_per_round in ((loop.metrics, 1), (loop.ledger, participants)):
+    participants, fewer = participants_per_round(loop.simulator.options), loop.simulator.sampler.books is not None
+    for log, rows_per_round, at_most in ((loop.metrics, 1, False), (loop.ledger, participants, fewer)):
         found = np.concatenate([np.zeros(0, dtype=np.int64), *(block["round"] for block in log.blocks())])
-        if not np.array_equal(found, np.repeat(rounds, rows_per_round)):
+        numbers, counts = np.unique(found, return_counts=True)
+        right = np.all(counts <= rows_per_round) if at_most else np.all(counts == rows_per_round)
+        if not right or not np.array_equal(numbers, rounds) or np.any(np.diff(found) < 0):
             raise InvalidInputError(
-                f"{folder}: the {log.table.name} must have {rows_per_round} rows for each of {rounds.size} rounds, "
-                f"got {found.size} rows; another process may have written to this folder"
+                f"{folder}: the {log.table.name} must have {'at most ' if at_most else ''}{rows_per_round} rows for "
+                f"each of {rounds.size} rounds, got {found.size} rows; another process may have written to this folder"
             )

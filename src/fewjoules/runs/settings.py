@@ -7,7 +7,7 @@ from typing import Any
 
 from fewjoules.errors import InvalidInputError, shown
 from fewjoules.files import checksum_of, make_folder, read_text, require_intact, whole_file
-from fewjoules.runs.files import PLAN, SCENARIO, SETTINGS, SETTINGS_VERSION
+from fewjoules.runs.files import OWN_COMMAND, PLAN, SCENARIO, SETTINGS, SETTINGS_VERSION
 from fewjoules.runs.sealed import read_sealed, write_sealed
 from fewjoules.scenario import Scenario
 
@@ -60,6 +60,11 @@ def stored_settings(folder: Path, command: str | None = None) -> dict[str, Any]:
     if not file.is_file():
         raise InvalidInputError(f"{folder}: must be the results folder of a run, but {SETTINGS} is missing")
     settings = read_sealed(file)
+    if isinstance(settings, dict) and settings.get("command") == OWN_COMMAND:
+        raise InvalidInputError(
+            f"{folder}: the run was made in Python; continue it there with "
+            f"fewjoules.resume({str(folder)!r}, model=..., clients=...)"
+        )
     keys = {"version", "command", "scenario", "scenario_folder", "data_dir", "device"}
     keys |= _OWN_KEYS.get(str(settings.get("command")), set()) if isinstance(settings, dict) else set()
     if not isinstance(settings, dict) or settings.get("version") != SETTINGS_VERSION or not keys <= set(settings):

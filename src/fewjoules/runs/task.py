@@ -1,7 +1,8 @@
 """Turn a scenario into a task: data, partition, model and options."""
 
+import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,21 +12,20 @@ from torch import nn
 
 from fewjoules import __version__
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.datasets import partition
-from fewjoules.datasets.dataset import Dataset
-from fewjoules.datasets.load import load
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.streams import stream, stream_key
+from fewjoules.engine.algorithm.streams import stream_key
 from fewjoules.engine.models.architectures import ARCHITECTURES
-from fewjoules.engine.models.loss import cross_entropy
-from fewjoules.engine.models.networks import build, parameter_count, source_digest
-from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.models.networks import build_for, parameter_count, source_digest
+from fewjoules.engine.simulator.federation import Federation
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
-from fewjoules.ledger.target import OPTIONS as TARGETS
+from fewjoules.ledger.target import FILE_OPTIONS as TARGETS
+from fewjoules.own_code import is_own
 from fewjoules.physics.fleet import COSTS, Fleet
 from fewjoules.planner.plan import Plan
+from fewjoules.runs.client_data import as_taken
 from fewjoules.runs.device import device_name
+from fewjoules.runs.scenario_data import ScenarioData, deal_out, load_data, samples_to_test
 from fewjoules.runs.training import Task
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.schema.training import TrainingTable
@@ -39,7 +39,7 @@ class ScenarioTask(Task):
 
     scenario: Scenario
     training: TrainingTable
-    dataset: Dataset
+    data: ScenarioData
     device: torch.device
 
 
@@ -52,18 +52,23 @@ def prepare(
     """Load the data, partition it and build the model; refuse a scenario whose parts do not fit together."""
     training = require_training(scenario)
     try:
-        dataset = load(training.require("data"), data_dir, progress)
-        parts = _deal_out(training, dataset, len(scenario.fleet))
+        data = load_data(scenario, training, device, data_dir, progress)
+        parts = deal_out(scenario, training, data)
+        test = samples_to_test(data, parts)
+        _require_test(training, data)
     except InvalidInputError as error:
         raise InvalidInputError(f"{scenario.name}: {error}") from error
+    model = _new_model(scenario, training, data)
+    own = is_own(data.name)
     return ScenarioTask(
         scenario=scenario,
         training=training,
-        dataset=dataset,
-        federation=Federation(_samples(dataset, dataset.train_images, dataset.train_labels, device), parts),
-        test=_samples(dataset, dataset.test_images, dataset.test_labels, device),
-        model=_new_model(scenario, training, dataset),
-        loss=cross_entropy,
+        data=data,
+        federation=Federation(as_taken(model, data.train) if own else data.train, parts),
+        test=as_taken(model, test) if own and test is not None else test,
+        model=model,
+        loss=data.loss,
+        metrics=data.metrics,
         fleet=scenario.fleet,
         device=device,
     )
@@ -76,6 +81,14 @@ def require_training(scenario: Scenario) -> TrainingTable:
     if scenario.architecture is None:
         raise InvalidInputError(f"{scenario.name}: training needs model.architecture, got model.parameters")
     return scenario.training
+
+
+def _require_test(training: TrainingTable, data: ScenarioData) -> None:
+    for target in TARGETS:
+        if data.test is None and getattr(training, target) is not None:
+            raise InvalidInputError(f"training.{target} needs test data, which {data.name!r} does not return")
+    if data.test is None and data.metrics:
+        raise InvalidInputError(f"metrics need test data, which training.data {data.name!r} does not return")
 
 
 def _without_training(scenario: Scenario) -> InvalidInputError:
@@ -93,14 +106,20 @@ def varied(task: ScenarioTask, **changes: Any) -> ScenarioTask:
     training.check()
     if training.data != task.training.data:
         raise InvalidInputError(f"training.data must stay {task.training.data!r}, got {training.data!r}")
-    parts = _deal_out(training, task.dataset, len(task.scenario.fleet))
+    parts = deal_out(task.scenario, training, task.data)
     return replace(
         task,
         scenario=replace(task.scenario, training=training),
         training=training,
         federation=Federation(task.federation.samples, parts),
-        model=_new_model(task.scenario, training, task.dataset),
+        test=task.test if task.data.test_writers is None else samples_to_test(task.data, parts),
+        model=_new_model(task.scenario, training, task.data),
     )
+
+
+def new_model(task: ScenarioTask, seed: int) -> nn.Module:
+    """Return the model of a task with the initial weights of a seed."""
+    return _new_model(task.scenario, task.training.model_copy(update={"seed": seed}), task.data)
 
 
 def options_for(task: ScenarioTask, plan: Plan) -> TrainingOptions:
@@ -151,7 +170,8 @@ def _stated_options(scenario: Scenario, training: TrainingTable, plan: Plan) -> 
 
 def identity_of(task: ScenarioTask, options: TrainingOptions) -> dict[str, Any]:
     """Return the facts that a checkpoint must share with the run that resumes it."""
-    return identity_of_task(task) | {"training": options.to_dict()}
+    batteries = (task.fleet or task.scenario.fleet).battery_joules if options.sampling == "battery" else None
+    return identity_of_task(task) | {"training": options.to_dict(), "batteries": _plain(batteries)}
 
 
 def identity_of_task(task: ScenarioTask) -> dict[str, Any]:
@@ -162,9 +182,12 @@ def identity_of_task(task: ScenarioTask) -> dict[str, Any]:
         "torch version": torch.__version__,
         "numpy version": np.__version__,
         "device": device_name(task.device),
-        "data": task.dataset.sha256,
+        "data in memory": task.federation.samples.resident,
+        "data": task.data.sha256,
         "partition": [task.training.partition, task.training.dirichlet_concentration, task.training.shards_per_client],
+        "partition file": _digest(task.federation.parts) if task.training.partition == "file" else None,
         "architecture": task.scenario.architecture,
+        "architecture sizes": dict(task.scenario.architecture_sizes),
         "architecture source": source_digest(str(task.scenario.architecture), task.scenario.folder),
         **identity_of_fleet(fleet),
     }
@@ -179,38 +202,20 @@ def identity_of_fleet(fleet: Fleet) -> dict[str, Any]:
     }
 
 
+def _digest(parts: Sequence[IntArray]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{part.size}\n".encode())
+        digest.update(part.data)
+    return digest.hexdigest()
+
+
 def _plain(costs: FloatArray | None) -> list[float] | None:
     return None if costs is None else costs.tolist()
 
 
-def _new_model(scenario: Scenario, training: TrainingTable, dataset: Dataset) -> nn.Module:
+def _new_model(scenario: Scenario, training: TrainingTable, data: ScenarioData) -> nn.Module:
     assert scenario.architecture is not None
-    channels, height, width = dataset.shape
-    return build(
-        scenario.architecture,
-        channels=channels,
-        height=height,
-        width=width,
-        classes=dataset.classes,
-        seed=stream_key(training.seed, "weights"),
-        folder=scenario.folder,
-    )
-
-
-def _deal_out(training: TrainingTable, dataset: Dataset, clients: int) -> list[IntArray]:
-    rng = stream(training.seed, "partition")
-    labels = dataset.train_labels
-    if training.partition == "dirichlet":
-        return partition.dirichlet(labels, clients, training.require("dirichlet_concentration"), rng)
-    if training.partition == "shards":
-        return partition.shards(labels, clients, training.require("shards_per_client"), rng)
-    if training.partition == "writers":
-        if dataset.writers is None:
-            raise InvalidInputError(f"training.partition = 'writers' needs data = 'qmnist', got {dataset.name!r}")
-        return partition.writers(dataset.writers, clients, rng)
-    return partition.iid(labels, clients, rng)
-
-
-def _samples(dataset: Dataset, images: Any, labels: IntArray, device: torch.device) -> Samples:
-    inputs = torch.from_numpy(dataset.normalised(images)).to(device)
-    return Samples(inputs, torch.from_numpy(labels).to(device))
+    seed = stream_key(training.seed, "weights")
+    sizes = scenario.architecture_sizes
+    return build_for(scenario.architecture, data.shape, sizes=sizes, seed=seed, folder=scenario.folder)

@@ -1,25 +1,32 @@
 """Train a task: shared by the commands ``train`` and ``compare``, ``fewjoules.train`` and the reproduction."""
 
-import copy
+import contextlib
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import nn
 
 from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.algorithm.saved import tensors_of
 from fewjoules.engine.loop import Report, TrainingLoop
 from fewjoules.engine.models.loss import Loss
-from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.simulator.federation import Federation, SampleSource
 from fewjoules.engine.simulator.simulator import Simulator
+from fewjoules.engine.store.client_store import StorePlace
 from fewjoules.errors import DivergedError, InvalidInputError
 from fewjoules.ledger.log import RowLog
-from fewjoules.ledger.schema import LEDGER, METRICS
+from fewjoules.ledger.schema import LEDGER
 from fewjoules.physics.fleet import Fleet
-from fewjoules.runs.memory import require_memory
+from fewjoules.runs.callbacks import Callback, OngoingRun
+from fewjoules.runs.device import using
+from fewjoules.runs.listening import Listeners, heard
+from fewjoules.runs.memory import require_memory, store_place
+from fewjoules.runs.ranks import require_agreement
+from fewjoules.runs.trained import trained_model
 
 if TYPE_CHECKING:
     from fewjoules.engine.simulator.cuda.backend import Graphs
@@ -33,9 +40,10 @@ class Task:
 
     model: nn.Module
     federation: Federation
-    test: Samples | None
+    test: SampleSource | None
     loss: Loss
     fleet: Fleet | None
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # of the user's own, functions by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,7 @@ class Training:
 
     loop: TrainingLoop
     reason: str
+    listeners: Listeners | None = None
 
     @property
     def simulator(self) -> Simulator:
@@ -57,15 +66,17 @@ class Training:
 
     def trained_model(self, model: nn.Module) -> nn.Module:
         """Return a copy of the model with the global weights and buffers, on the processor, in evaluation mode."""
-        result = copy.deepcopy(model).cpu()
-        self.simulator.parameters.load(result, self.simulator.state.weights)
-        self.simulator.buffers.load(result, self.simulator.state.buffers)
-        return result.eval()
+        return trained_model(model, self.simulator)
+
+    def tell_end(self) -> None:
+        """Tell callbacks that the run has ended and its results are written."""
+        if self.listeners is not None:
+            self.listeners.ended(self.reason)
 
 
 def in_memory(simulator: Simulator) -> TrainingLoop:
     """Return a loop that starts at the first round and writes nothing to disk."""
-    return TrainingLoop(simulator, RowLog(None, LEDGER), RowLog(None, METRICS))
+    return TrainingLoop(simulator, RowLog(None, LEDGER), RowLog(None, simulator.metrics_table))
 
 
 def continued(before: Training) -> Callable[[Simulator], TrainingLoop]:
@@ -79,7 +90,8 @@ def continued(before: Training) -> Callable[[Simulator], TrainingLoop]:
                 f"with these options they keep {', '.join(now) or 'nothing'}"
             )
         simulator.state = before.simulator.state
-        simulator.backend.restore(tensors_of(before.simulator.backend.save()))
+        simulator.sampler.books = before.simulator.sampler.books
+        simulator.backend.restore(before.simulator.backend.save())
         before.loop.simulator, before.loop.reason = simulator, None
         return before.loop
 
@@ -88,13 +100,15 @@ def continued(before: Training) -> Callable[[Simulator], TrainingLoop]:
 
 def require_room(task: Task, options: TrainingOptions) -> None:
     """Refuse a task that needs more memory than is free, long before it is trained."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the training itself will say it
-        simulator = Simulator(task.model, task.federation, options, loss=task.loss, fleet=task.fleet)
-    try:
+    with contextlib.ExitStack() as held:
+        held.enter_context(using(task.federation.device))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the training itself will say it
+            simulator = Simulator(
+                task.model, task.federation, options, loss=task.loss, fleet=task.fleet, place=store_place(None)
+            )
+        held.callback(simulator.close)
         require_memory(simulator, rows_in_memory=False)
-    finally:
-        simulator.close()
 
 
 def train_task(
@@ -104,27 +118,55 @@ def train_task(
     opened: Callable[[Simulator], TrainingLoop] = in_memory,
     on_round: Callable[[Report], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
+    callbacks: Sequence[Callback] = (),
+    folder: Path | None = None,
     graphs: "Graphs | None" = None,
     keep_diverged: bool = False,
+    ranks: Ranks = ALONE,
+    place: StorePlace | None = None,
 ) -> Training:
     """Train until there is a reason to stop; refuse a task that needs more memory than is free.
 
-    ``opened`` makes the loop, new or resumed, after all checks. With ``keep_diverged`` a training that diverges ends
-    with that reason instead of an error.
+    ``opened`` makes the loop, new or resumed, after all checks. Callbacks are told of the run in ``folder``, except of
+    its end: the caller does that when all results are written. With ``keep_diverged`` a training that diverges ends
+    with that reason instead of an error. ``place`` says where what clients keep is stored, usually by ``store_place``.
+    ``ranks`` are the processes that train the task together.
     """
-    simulator = Simulator(task.model, task.federation, options, loss=task.loss, fleet=task.fleet, graphs=graphs)
-    try:
-        evaluator = None if task.test is None else simulator.evaluator(task.model, task.loss, task.test)
-        require_memory(simulator, rows_in_memory=opened is in_memory)
-        loop = opened(simulator)
+    with contextlib.ExitStack() as held:
+        held.enter_context(using(task.federation.device))
+        with ranks.together():
+            simulator = Simulator(
+                task.model,
+                task.federation,
+                options,
+                loss=task.loss,
+                fleet=task.fleet,
+                graphs=graphs,
+                place=place or store_place(None, folder),
+                ranks=ranks,
+            )
+            held.callback(simulator.close)
+            test = task.test
+            evaluator = None if test is None else simulator.evaluator(task.model, task.loss, test, task.metrics)
+            require_memory(simulator, rows_in_memory=opened is in_memory)
+        require_agreement(ranks, task, simulator)
+        with ranks.together():
+            loop = opened(simulator)
         loop.evaluator = evaluator
         loop.on_round = on_round or loop.on_round
-        loop.should_stop = should_stop or loop.should_stop
+        asked = should_stop or loop.should_stop
+        loop.should_stop = asked if ranks.size == 1 else lambda: ranks.any(asked())
+        callbacks = [one for one in callbacks if ranks.is_first or one.on_every_rank]
+        ongoing = OngoingRun(loop, task.model, folder)
+        listening = ranks.any(bool(callbacks))
+        loop.listener = listeners = Listeners(callbacks, ongoing, ranks) if listening else None
         try:
-            return Training(loop, loop.run())
+            if listeners is None:
+                return Training(loop, loop.run())
+            with heard(listeners, loop):
+                listeners.started()
+                return Training(loop, loop.run(), listeners)
         except DivergedError:
             if not keep_diverged:
                 raise
             return Training(loop, DIVERGED)
-    finally:
-        simulator.close()

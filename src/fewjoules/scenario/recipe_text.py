@@ -32,6 +32,7 @@ def with_recipe(
     *,
     limits: Mapping[str, Any] | None = None,
     downlink_weight: float | None = None,
+    participation: float | None = None,
     message_size: Mapping[str, float] | None = None,
     downlink_message_size: Mapping[str, float] | None = None,
     plain_learning_rate: float | None = None,
@@ -42,8 +43,9 @@ def with_recipe(
 ) -> str:
     """Return the text of a scenario with these [recipe] tables in place of its own, or at its end if it has none.
 
-    ``limits`` has the keys of [limits]; ``comment`` becomes a line of its own below [recipe]. What the search for the
-    recipe found and took is as in ``RecipeSearch``. Comments within the tables that are replaced go with them.
+    ``participation`` is that of the pilots, if not everyone took part. ``limits`` has the keys of [limits]; ``comment``
+    becomes a line of its own below [recipe]. What the search for the recipe found and took is as in ``RecipeSearch``.
+    Comments within the tables that are replaced go with them.
     """
     before = parse_toml(text)
     search = {
@@ -52,10 +54,11 @@ def with_recipe(
         "pilot_client_steps": pilot_client_steps,
         "pilot_joules": pilot_joules,
     }
+    measured = {"downlink_weight": downlink_weight, "participation": participation}
     given = {"limits": limits, "message_size": message_size, "downlink_message_size": downlink_message_size}
     tables: dict[str, Any] = _plain(
         {"name": recipe.name, **_known(search), **_options(recipe)}
-        | {"rounds": _law(law, intervals, downlink_weight), **_known(given)}
+        | {"rounds": _law(law, intervals) | _known(measured), **_known(given)}
     )
     _require_readable(tables, recipe, before, comment)
     kept, place = _without_recipe(text)
@@ -79,14 +82,14 @@ def _options(recipe: Recipe) -> dict[str, dict[str, Any]]:
     return {"optimiser": optimiser} | ({"message": plain["message"]} if plain["message"] else {})
 
 
-def _law(law: Law, intervals: LawIntervals | None, downlink_weight: float | None) -> dict[str, Any]:
+def _law(law: Law, intervals: LawIntervals | None) -> dict[str, Any]:
     if type(law) not in _KINDS:
         raise InvalidInputError(f"the law of a recipe must be a rounds model of a file, got {type(law).__name__}")
     table: dict[str, Any] = {"kind": _KINDS[type(law)], **asdict(law)}
     if intervals is not None:
         table["intervals"] = {name: within_range(name, ends) for name, ends in intervals.intervals.items()}
         table |= {} if intervals.correlations is None else {"correlations": list(intervals.correlations)}
-    return table if downlink_weight is None else table | {"downlink_weight": downlink_weight}
+    return table
 
 
 class _RecipeAlone(Table):

@@ -9,13 +9,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fewjoules.convergence.intervals import LawIntervals
+from fewjoules.convergence.participation import USUAL_PARTICIPATION_WEIGHT
 from fewjoules.convergence.rounds import RoundsModel
+from fewjoules.engine.algorithm.participation import participants_of
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import parse_toml, read_text
 from fewjoules.physics.fleet import MAX_DEVICES, Fleet
 from fewjoules.physics.message_size import MessageSize
 from fewjoules.physics.points import OperatingPoints
 from fewjoules.planner.downlink import USUAL_WEIGHT, Downlink
+from fewjoules.planner.partial import with_participants
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.recipe import Recipe
 from fewjoules.provenance import KINDS, MARKS
@@ -50,8 +53,10 @@ class Scenario:
     """A checked scenario. ``text`` is the file as it was read; files that it names are looked up in ``folder``.
 
     They must lie below it unless ``allow_outside``. ``statistics`` is how many numbers every message carries besides
-    the update. ``rounds`` is None in a file without [rounds]; ``rounds_intervals`` are those of the law's constants, if
-    the file gives any. ``recipe`` is that of [recipe], and ``recipe_fields`` are what it plans with in place of fields
+    the update. ``architecture_sizes`` and ``context`` are what the file states of the network and of its text.
+    ``rounds`` is None in a file without [rounds]; ``rounds_intervals`` are those of the law's constants, if the file
+    gives any, and ``law_participation`` is the fraction of devices in each round with which the law was measured.
+    ``recipe`` is that of [recipe], and ``recipe_fields`` are what it plans with in place of fields
     of the same names; ``recipe_search`` is what the file tells of how it was found.
     """
 
@@ -65,6 +70,8 @@ class Scenario:
     parameters: int
     statistics: int
     architecture: str | None
+    architecture_sizes: Mapping[str, int]
+    context: int | None
     value_bits: int
     message_size: MessageSize | None
     downlink_message_size: MessageSize | None
@@ -75,6 +82,8 @@ class Scenario:
     downlink_weight: float | None
     training: TrainingTable | None
     allow_outside: bool = False
+    law_participation: float = 1.0
+    participation_weight: float | None = None
     recipe: Recipe | None = None
     recipe_fields: Mapping[str, Any] = field(default_factory=dict)
     recipe_search: RecipeSearch = field(default_factory=RecipeSearch)
@@ -83,6 +92,11 @@ class Scenario:
     def files(self) -> ScenarioFolder:
         """Where files that the scenario names are looked up."""
         return ScenarioFolder(self.folder, self.allow_outside)
+
+    @property
+    def participants(self) -> int:
+        """How many devices take part in each round."""
+        return participants_of(1.0 if self.training is None else self.training.participation, len(self.fleet))
 
     @classmethod
     def from_toml(cls, path: str | Path, *, allow_outside: bool = False) -> "Scenario":
@@ -105,7 +119,7 @@ class Scenario:
         if self.rounds is None:
             raise self._without_law("[rounds] is missing; only scheme fewest can be planned, by [recipe.rounds]")
         try:
-            return ControlProblem(
+            problem = ControlProblem(
                 fleet=self._planned_fleet(),
                 rounds=self.rounds,
                 parameters=self.parameters,
@@ -116,8 +130,19 @@ class Scenario:
                 round_seconds=self.round_seconds,
                 downlink=self._downlink(),
             )
+            return self._with_participants(problem)
         except InvalidInputError as error:
             raise InvalidInputError(f"{self.name}: {error}") from error
+
+    def _with_participants(self, problem: ControlProblem) -> ControlProblem:
+        """Return the problem with as many devices in each round as [training] says."""
+        weight = self.participation_weight
+        return with_participants(
+            problem,
+            self.participants,
+            weight=USUAL_PARTICIPATION_WEIGHT if weight is None else weight,
+            law_participation=participants_of(self.law_participation, problem.devices) / problem.devices,
+        )
 
     def recipe_problem(self) -> ControlProblem:
         """Return the control problem of the recipe: its rounds law, its limits and its batch."""
@@ -192,6 +217,8 @@ class Scenario:
             parameters=parameters,
             statistics=statistics,
             architecture=model.architecture,
+            architecture_sizes=model.sizes(),
+            context=model.context,
             value_bits=model.value_bits,
             message_size=None if model.message_size is None else model.message_size.law(),
             downlink_message_size=None if model.downlink_message_size is None else model.downlink_message_size.law(),

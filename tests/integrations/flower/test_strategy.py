@@ -230,6 +230,13 @@ def test_remote_devices_cannot_be_sent_back_so_a_guard_is_refused(tmp_path):
         strategy.start(LocalGrid(nodes_of(own_clients(), tmp_path)), network())
 
 
+def test_remote_devices_are_available_when_they_are_online_so_a_trace_is_refused(tmp_path):
+    options = TrainingOptions.of(**OPTIONS, availability=lambda _: np.ones(3, dtype=bool))
+    strategy = FewJoulesStrategy(options, clock=JumpingClock().clock())
+    with pytest.raises(InvalidInputError, match=r"availability must be left out where devices are remote"):
+        strategy.start(LocalGrid(nodes_of(own_clients(), tmp_path)), network())
+
+
 def test_a_test_loss_that_is_nan_ends_the_run(tmp_path):
     options = TrainingOptions.of(**OPTIONS | {"rounds": 2}, evaluate_every=1)
     strategy = FewJoulesStrategy(options, clock=JumpingClock().clock())

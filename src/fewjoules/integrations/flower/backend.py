@@ -14,9 +14,9 @@ from fewjoules.arrays import Flags, Floats
 from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.downlink import Downlink, ModelMessage
 from fewjoules.engine.algorithm.round import ClientOrder, Received, RoundPlan, RoundResult, Uploads
-from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import mean_buffers, mean_update
 from fewjoules.engine.algorithm.state import NO_MODEL, ClientState, ServerState
+from fewjoules.engine.store.client_store import ClientTable
 from fewjoules.errors import FewJoulesError, InvalidInputError, require_integer, require_number
 from fewjoules.integrations.flower.arrays import Layout
 from fewjoules.integrations.flower.messages import WHOLE, Reply, Request
@@ -114,11 +114,11 @@ class FlowerBackend:
     def client_state(self, client: int) -> ClientState | None:
         """None: only the node knows."""
 
-    def save(self) -> dict[str, SavedTensor]:
+    def save(self) -> ClientTable:
         """Return no client: they store their states themselves."""
-        return {name: SavedTensor.of(torch.zeros(0, dtype=torch.int64)) for name in ("numbers", "steps")}
+        return ClientTable.empty()
 
-    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def restore(self, table: ClientTable) -> None:
         """Do nothing: the clients store their states themselves."""
 
     def close(self) -> None:

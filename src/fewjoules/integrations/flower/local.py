@@ -14,19 +14,20 @@ from fewjoules.engine.algorithm.state import ClientState
 from fewjoules.engine.algorithm.streams import stream_key
 from fewjoules.engine.models.loss import Loss, cross_entropy
 from fewjoules.engine.simulator.cpu.single import SingleModel
-from fewjoules.engine.simulator.federation import Batches, Samples
+from fewjoules.engine.simulator.federation import Batches, SampleSource
 from fewjoules.engine.simulator.local import Chunk, train_one
 from fewjoules.integrations.flower.memory import Held
 from fewjoules.integrations.flower.messages import Request
+from fewjoules.runs.client_data import tensors_of
 
 
 class LocalTraining:
     """Trains a model on the samples of one node."""
 
-    def __init__(self, model: nn.Module, samples: Samples, loss: Loss) -> None:
+    def __init__(self, model: nn.Module, samples: SampleSource, loss: Loss) -> None:
         """Copy the model to the device of the samples."""
         self._samples = samples
-        self._model = SingleModel(model, loss, samples.inputs.device)
+        self._model = SingleModel(model, loss, samples.device)
 
     def __call__(self, held: Held, _request: Request) -> LocalSteps:
         """Return the local steps from the model that the node holds."""
@@ -35,10 +36,10 @@ class LocalTraining:
     @property
     def size(self) -> int:
         """Number of samples."""
-        return len(self._samples.targets)
+        return len(self._samples)
 
     def _steps(self, held: Held, state: ClientState, order: ClientOrder) -> Steps:
-        device = self._samples.inputs.device
+        device = self._samples.device
         chunk = Chunk(
             weights=torch.from_numpy(held.weights).to(device)[None].clone(),
             buffers=torch.from_numpy(held.buffers).to(device)[None].clone(),
@@ -74,4 +75,5 @@ def _row(vector: object, device: torch.device) -> torch.Tensor | None:
 def local_training(model: Any, inputs: Any, targets: Any, loss: Loss | None = None) -> LocalTraining:
     """Return the training of a module, or of what a function returns, on inputs and targets."""
     made = model if isinstance(model, nn.Module) else model()
-    return LocalTraining(made, Samples(torch.as_tensor(inputs), torch.as_tensor(targets)), loss or cross_entropy)
+    given = torch.as_tensor(inputs).device if not isinstance(inputs, dict | tuple) else torch.device("cpu")
+    return LocalTraining(made, tensors_of((inputs, targets), given, "the node's data"), loss or cross_entropy)

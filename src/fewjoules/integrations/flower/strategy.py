@@ -190,9 +190,18 @@ class FewJoulesStrategy(Strategy):
             fleet = self.plan.fleet_at_points(scenario.fleet)
             _log_plan(self.plan, deployment.names)
         assert options is not None
+        if options.kept_values != "float32":
+            raise InvalidInputError(
+                f"kept_values must be 'float32' where devices are remote, got {options.kept_values!r}: what they "
+                "keep is theirs to store"
+            )
         if options.guard:
             raise InvalidInputError(
                 "guard must be false or left out where devices are remote, got true: what they keep cannot be sent back"
+            )
+        if options.availability is not None:
+            raise InvalidInputError(
+                "availability must be left out where devices are remote: they are available when they are online"
             )
         return options if num_rounds is None else replace(options, rounds=num_rounds), fleet
 

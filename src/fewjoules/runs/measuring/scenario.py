@@ -1,28 +1,32 @@
 """Measure the model, optimiser and compressor of a scenario."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from fewjoules.arrays import FloatArray
-from fewjoules.datasets.shapes import CLASSES, SHAPES
+from fewjoules.datasets.shapes import CLASSES, SHAPES, TEXTS, USUAL_CONTEXT
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import ClientOrder, kept_entries, plan_round
-from fewjoules.engine.models.architectures import Images
+from fewjoules.engine.models.architectures import Images, Text
+from fewjoules.engine.simulator.federation import Federation
 from fewjoules.errors import InvalidInputError, require_integer, require_number
 from fewjoules.files import parse_toml
-from fewjoules.ledger.target import OPTIONS as TARGETS
+from fewjoules.ledger.target import FILE_OPTIONS as TARGETS
 from fewjoules.metering.costs import Costs
 from fewjoules.metering.protocol import Bench
+from fewjoules.own_code import is_own
 from fewjoules.physics.fleet import MAX_DEVICES
 from fewjoules.planner.problem import MAX_SPARSITY
 from fewjoules.runs.measuring.codec import measure_messages
-from fewjoules.runs.measuring.images import random_task
+from fewjoules.runs.measuring.random_task import random_task
 from fewjoules.runs.measuring.step import measure_steps
-from fewjoules.runs.task import require_training
+from fewjoules.runs.task import prepare, require_training
+from fewjoules.runs.training import Task
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.network import flops_per_sample
 from fewjoules.scenario.schema.sentences import validate
@@ -36,6 +40,8 @@ _SPARSITIES = (3.0, 10.0, 30.0, 100.0, 1000.0)
 _PLAIN: dict[str, Any] = {  # everybody takes part, nothing is lost, and no fleet is charged
     "batch_growth": 1.0,
     "participation": 1.0,
+    "sampling": "uniform",
+    "availability": None,
     "failure_probability": 0.0,
     "failures": {},
     "channel": "average",
@@ -82,23 +88,37 @@ def step_measurement(
     training = require_training(scenario)
     data = training.data
     if data is None:
-        raise InvalidInputError(f"{scenario.name}: training.data is missing: its images tell the size of the model")
+        raise InvalidInputError(f"{scenario.name}: training.data is missing: its samples tell the size of the model")
     options = {
         size: _options(scenario, local_steps=STEPS, batch_size=size, sparsity=np.ones(clients)) for size in batch_sizes
     }
     return lambda bench: measure_steps(
-        lambda: random_task(
-            str(scenario.architecture),
-            Images(*SHAPES[data], CLASSES),
-            device,
-            clients=clients,
-            samples=max(_SAMPLES, *batch_sizes),
-            folder=scenario.folder,
-        ),
+        lambda: _task(scenario, data, device, clients=clients, largest=max(batch_sizes)),
         options.__getitem__,
         bench,
         batch_sizes=batch_sizes,
         with_idle=with_idle,
+    )
+
+
+def _task(scenario: Scenario, data: str, device: torch.device, *, clients: int, largest: int) -> Task:
+    """Return the task that is measured: on random samples, or on the user's own, which all clients share."""
+    if is_own(data):
+        own = prepare(scenario, device)
+        samples = own.federation.samples
+        if len(samples) < largest:
+            raise InvalidInputError(
+                f"--batch-sizes must be at most the {len(samples)} samples of training.data = {data!r}, got {largest}"
+            )
+        return replace(own, federation=Federation(samples, [np.arange(len(samples))] * clients), test=None, fleet=None)
+    return random_task(
+        str(scenario.architecture),
+        Text(scenario.context or USUAL_CONTEXT, TEXTS[data]) if data in TEXTS else Images(*SHAPES[data], CLASSES),
+        device,
+        clients=clients,
+        samples=max(_SAMPLES, largest),
+        sizes=scenario.architecture_sizes,
+        folder=scenario.folder,
     )
 
 

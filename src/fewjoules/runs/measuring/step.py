@@ -1,5 +1,6 @@
 """Joules and seconds of local steps, as the simulator takes them, fitted as a fixed part and a part per sample."""
 
+import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -11,6 +12,7 @@ from fewjoules.errors import FewJoulesWarning
 from fewjoules.metering.costs import Costs, Point, costs_of
 from fewjoules.metering.estimate import Estimate
 from fewjoules.metering.protocol import Bench, Trials
+from fewjoules.runs.device import using
 from fewjoules.runs.memory import require_memory
 from fewjoules.runs.training import Task
 
@@ -29,18 +31,19 @@ def measure_steps(
     """
     with bench.preparing("data and model"):
         task = new_task()
-        simulator = _new_simulator(task, options_of(max(batch_sizes)))
-        try:
-            require_memory(simulator, rows_in_memory=False)
-        finally:
-            simulator.close()
+        with (
+            using(task.federation.device),
+            contextlib.closing(_new_simulator(task, options_of(max(batch_sizes)))) as one,
+        ):
+            require_memory(one, rows_in_memory=False)
         _wait(task)
     idle = bench.idle_watts()
     taken_off = None if with_idle else idle
-    points = [
-        Point(f"batch {size}", (1.0, float(size)), _trials(task, options_of(size), bench, taken_off, f"batch {size}"))
-        for size in sorted(set(batch_sizes))
-    ]
+    points = []
+    with using(task.federation.device):
+        for size in sorted(set(batch_sizes)):
+            trials = _trials(task, options_of(size), bench, taken_off, f"batch {size}")
+            points.append(Point(f"batch {size}", (1.0, float(size)), trials))
     return costs_of(points, idle)
 
 
@@ -69,6 +72,6 @@ def _new_simulator(task: Task, options: TrainingOptions) -> Simulator:
 
 
 def _wait(task: Task) -> None:
-    device = task.federation.samples.inputs.device
+    device = task.federation.device
     if device.type == "cuda":
         torch.cuda.synchronize(device)

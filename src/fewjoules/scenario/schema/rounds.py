@@ -11,6 +11,8 @@ from fewjoules.errors import InvalidInputError
 from fewjoules.scenario.schema.base import NonNegative, Positive, Table
 
 Ends = Annotated[list[float], Field(min_length=2, max_length=2)]
+Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
+_MEASURED = ("downlink_weight", "participation", "participation_weight")  # keys of every kind beside its constants
 
 
 class PaperIntervalsTable(Table):
@@ -38,6 +40,8 @@ class PaperTable(Table):
     intervals: PaperIntervalsTable | None = None
     correlations: list[float] | None = None
     downlink_weight: NonNegative | None = None
+    participation: Fraction = 1.0
+    participation_weight: NonNegative | None = None
 
     def model(self) -> PaperRounds:
         """The rounds model."""
@@ -60,10 +64,12 @@ class BoundTable(Table):
     epsilon: Positive
     form: Literal["exact", "printed"] = "exact"
     downlink_weight: NonNegative | None = None
+    participation: Fraction = 1.0
+    participation_weight: NonNegative | None = None
 
     def model(self) -> BoundRounds:
         """The rounds model."""
-        return BoundRounds(**self.model_dump(exclude={"kind", "downlink_weight"}))
+        return BoundRounds(**self.model_dump(exclude={"kind", *_MEASURED}))
 
     def law_intervals(self) -> LawIntervals | None:
         """Constants of the bound are known or guessed, not fitted."""
@@ -81,6 +87,8 @@ class PowerLawTable(Table):
     intervals: PowerLawIntervalsTable | None = None
     correlations: list[float] | None = None
     downlink_weight: NonNegative | None = None
+    participation: Fraction = 1.0
+    participation_weight: NonNegative | None = None
 
     def model(self) -> PowerLawRounds:
         """The rounds model."""
@@ -115,4 +123,6 @@ def law_fields(table: PaperTable | BoundTable | PowerLawTable | None) -> dict[st
         "rounds": None if table is None else table.model(),
         "rounds_intervals": None if table is None else table.law_intervals(),
         "downlink_weight": None if table is None else table.downlink_weight,
+        "law_participation": 1.0 if table is None else table.participation,
+        "participation_weight": None if table is None else table.participation_weight,
     }

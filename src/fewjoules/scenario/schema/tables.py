@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fewjoules.engine.models.architectures.base import MAX_CONTEXT, MAX_SIZES
 from fewjoules.planner.problem import MAX_PARAMETERS, MAX_VALUE_BITS
 from fewjoules.scenario.schema.base import Positive, Table
 from fewjoules.scenario.schema.devices import DeviceTable, ProvenanceTable
@@ -28,10 +29,18 @@ class ModelTable(Table):
 
     parameters: Annotated[int, Field(ge=1, le=MAX_PARAMETERS)] | None = None
     architecture: str | None = None
+    width: Annotated[int, Field(ge=1, le=MAX_SIZES["width"])] | None = None
+    depth: Annotated[int, Field(ge=1, le=MAX_SIZES["depth"])] | None = None
+    heads: Annotated[int, Field(ge=1, le=MAX_SIZES["heads"])] | None = None
+    context: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] | None = None
     flops_per_sample: Positive | None = None
     value_bits: Annotated[int, Field(ge=2, le=MAX_VALUE_BITS)] = 32
     message_size: MessageSizeTable | None = None
     downlink_message_size: MessageSizeTable | None = None
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the network that the file states."""
+        return {name: value for name in MAX_SIZES if (value := getattr(self, name)) is not None}
 
 
 class DevicesTable(Table):

@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pydantic
 
-from fewjoules.datasets.shapes import SHAPES
+from fewjoules.datasets.shapes import DATASETS
 from fewjoules.engine.algorithm.declared import Choice, Flag, Number, Rounds, Whole
 from fewjoules.engine.algorithm.options import TrainingOptions, overridden
 from fewjoules.errors import InvalidInputError
 from fewjoules.measurements import read_columns
+from fewjoules.own_code import is_own
+from fewjoules.physics.availability import Availability
 from fewjoules.planner.recipe import Recipe
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.schema.base import Positive, Table
 
-OTHERWISE = ("local_steps", "sparsity", "failures")  # given by a plan or by a file of failures
+OTHERWISE = (  # given by a plan, by a file of their own, or in Python
+    *("local_steps", "sparsity", "failures", "availability", "target_metric"),
+)
+_PARTITION_KEYS = {"dirichlet_concentration": "dirichlet", "shards_per_client": "shards", "partition_file": "file"}
 OPTIONS = {option.name: option for option in fields(TrainingOptions) if option.name not in OTHERWISE}
 
 
@@ -47,6 +52,12 @@ def _in_file(option: "Field[Any]") -> tuple[Any, Any]:
     return option_type(option), list(option.default) if isinstance(option.default, tuple) else option.default
 
 
+def _known_data(name: str) -> str:
+    if name not in DATASETS and not is_own(name):
+        raise ValueError(f"must be {', '.join(map(repr, DATASETS))} or 'package.module:function'")
+    return name
+
+
 if TYPE_CHECKING:
 
     class OptionsTable(Table):
@@ -63,15 +74,19 @@ else:
 class TrainingTable(OptionsTable):
     """[training]: the options of a run that do not come from a plan."""
 
-    data: Literal[tuple(SHAPES)] | None = None  # type: ignore[valid-type]
-    partition: Literal["iid", "dirichlet", "shards", "writers"] = "iid"
+    data: Annotated[str, pydantic.AfterValidator(_known_data)] | None = None
+    partition: Literal["iid", "dirichlet", "shards", "writers", "roles", "file"] = "iid"
     dirichlet_concentration: Positive | None = None
     shards_per_client: Annotated[int, pydantic.Field(ge=1, le=10_000_000)] | None = None
+    partition_file: str | None = None
+    data_memory_gib: Annotated[float, pydantic.Field(ge=0.0)] | None = None
     failure_trace: str | None = None
+    availability_trace: str | None = None
+    availability_period_seconds: Positive | None = None
 
     def check(self) -> None:
         """Refuse keys that contradict each other."""
-        for key, partition in (("dirichlet_concentration", "dirichlet"), ("shards_per_client", "shards")):
+        for key, partition in _PARTITION_KEYS.items():
             given = getattr(self, key)
             if (given is not None) != (self.partition == partition):
                 wanted = "is missing" if given is None else "is unused"
@@ -79,6 +94,8 @@ class TrainingTable(OptionsTable):
                     f"training.{key} {wanted}: {key} and partition = {partition!r} go together, "
                     f"got partition = {self.partition!r}"
                 )
+        if self.availability_period_seconds is not None and self.availability_trace is None:
+            raise InvalidInputError("training.availability_period_seconds needs training.availability_trace")
         try:
             TrainingOptions.of(**{"learning_rate": 1.0} | self.stated(), local_steps=1, sparsity=[1.0], rounds=1)
         except InvalidInputError as error:
@@ -101,11 +118,18 @@ class TrainingTable(OptionsTable):
             else _read_failures(folder.file("training.failure_trace", self.failure_trace))
         )
         chosen = {} if recipe is None else recipe.options()
-        return overridden(self.stated(), chosen) | {"failures": failures}
+        return overridden(self.stated(), chosen) | {"failures": failures} | self._availability(folder)
+
+    def _availability(self, folder: ScenarioFolder) -> dict[str, Any]:
+        if self.availability_trace is None:
+            return {}
+        path = folder.file("training.availability_trace", self.availability_trace)
+        return {"availability": Availability.read(path, period_seconds=self.availability_period_seconds)}
 
     def stated(self) -> dict[str, Any]:
         """Return the options that the file states, without the rounds."""
-        own = {"data", "partition", "dirichlet_concentration", "shards_per_client", "failure_trace", "rounds"}
+        traces = {"failure_trace", "availability_trace", "availability_period_seconds"}
+        own = {"data", "data_memory_gib", "partition", *_PARTITION_KEYS, *traces, "rounds"}
         return plain_options(self.model_dump(exclude=own, exclude_unset=True))
 
 

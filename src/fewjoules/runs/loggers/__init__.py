@@ -1,0 +1,1 @@
+"""Callbacks that write the progress of a run for other programs."""

@@ -1,0 +1,331 @@
+"""Clients may be arrays in memory or on disk, or data sets: what is trained is the same to the bit."""
+
+import mmap
+import resource
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
+
+import fewjoules as fj
+from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.simulator.read_samples import ReadSamples
+from fewjoules.runs.holdout import hold_out
+from fewjoules.runs.page_cache import ask_for_rows
+from fewjoules.runs.readers import ArrayReader, DataSetReader
+from fewjoules.runs.sources import collect, collect_one
+from fewjoules.runs.training import Task
+from tests.engine.algorithm.test_training import CLASSES, FEATURES, Case, close, fixed_case, ledger, run_rounds
+from tests.reference import training as reference
+
+CPU = torch.device("cpu")
+DRAWS = np.random.default_rng(0)
+INPUTS = DRAWS.standard_normal((60, 5)).astype(np.float32)
+LABELS = (INPUTS @ DRAWS.standard_normal((5, 3))).argmax(1)
+PARTS = [np.arange(0, 1), np.arange(1, 20), np.arange(20, 60)]
+WHOLE = TensorDataset(torch.from_numpy(INPUTS), torch.from_numpy(LABELS))
+
+
+class Rows(Dataset):
+    """Items like those of Hugging Face's data sets: dicts of Python values, many at a time by ``__getitems__``."""
+
+    def __init__(self, count=60):
+        self.count, self.asked = count, []
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, key):
+        rows = self.__getitems__([key] if isinstance(key, int) else key)
+        return rows[0] if isinstance(key, int) else {name: [row[name] for row in rows] for name in rows[0]}
+
+    def __getitems__(self, keys):
+        self.asked.append(list(keys))
+        return [{"x": INPUTS[key].tolist(), "label": int(LABELS[key])} for key in keys]
+
+
+class Stored:
+    """An array in a file, like h5py's: rows are asked for by increasing numbers, and counted."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.dtype, self.chunks, self.read = array, array.shape, array.dtype, True, set()
+
+    def __getitem__(self, rows):
+        numbers = np.arange(len(self.array))[rows]
+        assert (np.diff(numbers) > 0).all()
+        self.read |= set(numbers.tolist())
+        return self.array[rows]
+
+
+def mapped(folder):
+    np.save(folder / "x.npy", INPUTS)
+    np.save(folder / "y.npy", LABELS)
+    return np.load(folder / "x.npy", mmap_mode="r"), np.load(folder / "y.npy", mmap_mode="r")
+
+
+def file_tensor(folder, array):
+    array.tofile(folder / "tensor.bin")
+    return torch.from_file(str(folder / "tensor.bin"), size=array.size).reshape(array.shape)
+
+
+def subsets(folder):
+    return [Subset(WHOLE, part.tolist()) for part in PARTS]
+
+
+def cut(x, y):
+    return [(x[part[0] : part[-1] + 1], y[part[0] : part[-1] + 1]) for part in PARTS]
+
+
+def trained(clients, **more):
+    torch.manual_seed(0)
+    options = {"local_steps": 3, "sparsity": 2.0, "rounds": 4, "learning_rate": 0.3, "batch_size": 8, "device": "cpu"}
+    return fj.train(nn.Linear(5, 3), clients=clients, **options | more)
+
+
+KINDS = {
+    "arrays on disk": lambda folder: {"clients": cut(*mapped(folder)), "test": mapped(folder)},
+    "one array on disk": lambda folder: {"clients": PARTS, "data": mapped(folder), "test": mapped(folder)},
+    "a tensor in a file": lambda folder: {"clients": PARTS, "data": (file_tensor(folder, INPUTS), LABELS)},
+    "arrays in chunks": lambda folder: {"clients": PARTS, "data": (Stored(INPUTS), Stored(LABELS))},
+    "data sets": lambda folder: {"clients": subsets(folder), "test": WHOLE},
+    "data sets that are read again": lambda folder: {"clients": subsets(folder), "test": WHOLE, "data_memory_gib": 0.0},
+    "joined data sets": lambda folder: {"clients": PARTS, "data": ConcatDataset(subsets(folder))},
+    "lists of samples": lambda folder: {"clients": [[WHOLE[int(i)] for i in part] for part in PARTS]},
+    "shared arrays": lambda folder: {"clients": PARTS, "data": (INPUTS, LABELS)},
+    "a mixture": lambda folder: {"clients": [subsets(folder)[0], *cut(*mapped(folder))[1:]]},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_data_trains_the_same_model_as_arrays_in_memory(kind, tmp_path):
+    given = {"test": (INPUTS, LABELS)} | KINDS[kind](tmp_path)
+    found, wanted = trained(**given), trained(cut(INPUTS, LABELS), test=(INPUTS, LABELS))
+    assert torch.equal(found.model.weight, wanted.model.weight)
+    for name in ("test_loss", "test_accuracy", "train_loss"):
+        np.testing.assert_array_equal(found.metrics[name], wanted.metrics[name])
+
+
+def test_whole_numbers_on_disk_become_floats_only_where_the_model_needs_them(tmp_path):
+    pixels = DRAWS.integers(256, size=(60, 5), dtype=np.uint8)
+    np.save(tmp_path / "pixels.npy", pixels)
+    on_disk = np.load(tmp_path / "pixels.npy", mmap_mode="r")
+    runs = [trained(PARTS, data=(x, LABELS), learning_rate=1e-5) for x in (pixels, on_disk)]
+    assert torch.equal(runs[0].model.weight, runs[1].model.weight)
+    np.save(tmp_path / "tokens.npy", pixels.astype(np.int64))
+    given = {"data": (np.load(tmp_path / "tokens.npy", mmap_mode="r"), LABELS), "local_steps": 1, "sparsity": 1.0}
+    model = nn.Sequential(nn.Embedding(256, 2), nn.Flatten(), nn.Linear(10, 3))
+    tokens = fj.train(model, clients=PARTS, rounds=2, learning_rate=0.1, device="cpu", **given)
+    assert np.isfinite(tokens.metrics["train_loss"]).all()
+
+
+def loss_of_rows(model, batch):
+    return nn.functional.cross_entropy(model(batch["x"]), batch["label"], reduction="none")
+
+
+@pytest.mark.parametrize("memory", [0.0, None])
+def test_rows_of_python_values_train_as_arrays_do(memory):
+    found = trained(PARTS, data=Rows(), loss=loss_of_rows, data_memory_gib=memory)
+    assert torch.equal(found.model.weight, trained(PARTS, data=(INPUTS, LABELS)).model.weight)
+
+
+# --- What is read
+
+
+def test_training_reads_the_samples_of_its_batches_and_no_others():
+    stored = Stored(INPUTS)
+    trained(PARTS, data=(stored, LABELS), rounds=2, local_steps=1, batch_size=4)
+    drawn = stored.read - {0, 1}  # by which the shapes are known
+    assert 0 < len(drawn) <= 2 * (1 + 4 + 4)
+
+
+def test_an_array_far_larger_than_memory_is_trained_on_in_little_memory(tmp_path):
+    side, count = 1 << 14, 1 << 20  # 64 GiB, of which the disk holds nothing
+    inputs = np.memmap(tmp_path / "x.bin", np.float32, "w+", shape=(count, side))
+    labels = np.arange(count) % 3
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.AvgPool1d(1 << 11), nn.Linear(8, 3))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run = fj.train(model, clients=np.array_split(np.arange(count), 4), data=(inputs, labels), local_steps=2,
+                   sparsity=1.0, rounds=3, learning_rate=0.1, batch_size=4, device="cpu")  # fmt: skip
+    assert np.isfinite(run.metrics["train_loss"]).all()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+
+
+def test_the_system_is_asked_for_the_pages_of_the_rows_and_for_no_others(tmp_path):
+    class File(mmap.mmap):
+        def madvise(self, advice, begin, length):
+            asked.append((begin, begin + length))
+
+    asked, page = [], mmap.PAGESIZE
+    (tmp_path / "file").write_bytes(bytes(10 * page))
+    with (tmp_path / "file").open("rb") as stream:
+        file = File(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    rows = np.frombuffer(file, dtype=np.uint8, offset=100, count=9 * page).reshape(18, page // 2)
+    ask_for_rows(rows[4:], np.array([0, 9]))  # from 100 + 2 pages on, and from 100 + 6.5 pages on
+    assert asked == [(2 * page, 2 * page + page // 2 + page), (6 * page, 6 * page + page // 2 + page)]
+    ask_for_rows(np.array(rows), np.array([0]))
+    ask_for_rows(rows[:, ::2], np.array([0]))
+    assert len(asked) == 2
+
+
+def test_many_items_are_asked_for_at_once_where_a_data_set_can():
+    rows = Rows()
+    samples = collect_one(rows, CPU, "test", 0.0)
+    inputs, targets = samples.take(torch.tensor([[7, 3], [3, 9]]))
+    assert targets is None
+    assert rows.asked[-1] == [3, 7, 9]
+    np.testing.assert_array_equal(inputs["x"], INPUTS[[[7, 3], [3, 9]]])
+    assert inputs["label"].tolist() == LABELS[[[7, 3], [3, 9]]].tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_samples_of_any_numbers_are_found_whatever_was_read_ahead(data):
+    sizes = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=5))
+    values = np.arange(2 * sum(sizes), dtype=np.float32).reshape(-1, 2)
+    ends = np.cumsum(sizes)
+    cuts = [(values[end - size : end], np.arange(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+    kinds = data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes)))
+    readers = [
+        DataSetReader(list(zip(x, y, strict=True)), f"clients[{i}]") if listed else ArrayReader(x, y, f"clients[{i}]")
+        for i, ((x, y), listed) in enumerate(zip(cuts, kinds, strict=True))
+    ]
+    samples, plain = ReadSamples(readers, CPU), Samples(torch.from_numpy(values), torch.arange(len(values)))
+    numbers = st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=12)
+    for ahead, wanted in data.draw(st.lists(st.tuples(st.none() | numbers, numbers), max_size=4)):
+        if ahead is not None:
+            samples.read_ahead(np.array(ahead))
+        for one in (torch.tensor(wanted), torch.tensor([wanted, wanted[::-1]])):
+            for found, expected in zip(samples.take(one), plain.take(one), strict=True):
+                assert torch.equal(found, expected)
+    whole = samples.loaded()
+    assert torch.equal(whole.inputs, plain.inputs)
+    assert torch.equal(whole.targets, plain.targets)
+
+
+def test_what_tuning_keeps_aside_of_data_on_disk_is_what_it_keeps_of_arrays(tmp_path):
+    tasks = []
+    for data in ((INPUTS, LABELS), mapped(tmp_path)):
+        samples, parts = collect(PARTS, CPU, data=data)
+        given = Task(model=nn.Linear(5, 3), federation=Federation(samples, parts), test=None, loss=None, fleet=None)
+        tasks.append(hold_out(given, 0.2, 3))
+    held, again = (task.test.take(torch.arange(len(task.test))) for task in tasks)
+    assert all(torch.equal(*pair) for pair in zip(held, again, strict=True))
+    assert not tasks[1].test.resident
+
+
+# --- Unequal clients
+
+
+@settings(max_examples=2, deadline=None)
+@given(st.sampled_from([1, 4]))
+def test_clients_of_one_sample_to_thousands_train_as_algorithm_1_does(chunk):
+    clients = reference.made_up_clients([1, 3000, 2, 40], FEATURES, CLASSES, 5)
+    like = fixed_case(batch_size=16, batch_growth=1.5, rounds=3)
+    case = Case(like.model, clients, like.module, like.options)
+    rounds = list(run_rounds(case.simulator(threads=1, chunk=chunk)))
+    close(rounds[-1].weights, case.trace(ledger(rounds)).rounds[-1].weights)
+
+
+# --- What is refused
+
+
+class Odd(Dataset):
+    """Ten samples, of which one is as ``odd`` makes it."""
+
+    def __init__(self, odd, at=6):
+        self.odd, self.at, self.length = odd, at, 10
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, number):
+        return self.odd(self) if number == self.at else (torch.zeros(5), 1)
+
+
+def grow(data):
+    data.length += 1
+    return torch.zeros(5), 1
+
+
+def fail(data):
+    raise OSError("the disk is gone")
+
+
+ODD = [
+    (lambda data: (torch.zeros(4), 1), r"clients\[1\]\[6\] must have the shapes and types of .*; pad or crop"),
+    (lambda data: ({"x": torch.zeros(5)}, 1), r"clients\[1\]\[6\] must have the shapes and types"),
+    (lambda data: (torch.zeros(5), 1.5), r"clients\[1\]\[6\] must have the shapes and types"),
+    (lambda data: torch.zeros(5), r"clients\[1\]\[6\] must have the shapes and types"),
+    (lambda data: (torch.zeros(5), "cat"), r"clients\[1\]\[6\] must hold tensors, arrays or numbers: "),
+    (lambda data: (torch.zeros(5), 1, 2), r"clients\[1\]\[6\] must be \(input, target\), a dict or a tensor, got 3"),
+    (lambda data: (torch.full((5,), torch.nan), 1), r"clients\[1\]\[6\] must have finite inputs"),
+    (lambda data: (torch.zeros(5), -1), r"clients\[1\]\[6\] must have a label of at least 0, got -1"),
+    (fail, r"clients\[1\]\[6\] cannot be read: OSError: the disk is gone"),
+]
+
+
+@pytest.mark.parametrize(("odd", "says"), ODD)
+def test_an_odd_item_is_named_with_its_client(odd, says):
+    with pytest.raises(fj.InvalidInputError, match=says):
+        trained([Subset(WHOLE, range(9)), Odd(odd)])
+    with pytest.raises(fj.InvalidInputError, match=says.partition(" of .*")[0].partition(", got -1")[0]):
+        trained([Subset(WHOLE, range(9)), Odd(odd)], data_memory_gib=0.0, batch_size=None)
+
+
+@pytest.mark.parametrize(
+    ("client", "says"),
+    [
+        ([], "must have at least one sample, got 0"),
+        (Subset(WHOLE, []), "must have at least one sample, got 0"),
+        ((np.zeros((3, 5)), 3), "must hold arrays"),
+        (iter([1]), "must be a pair of arrays"),
+        (
+            TensorDataset(torch.zeros(3, 4), torch.zeros(3, dtype=torch.long)),
+            r"\[0\] must have inputs like those of cl",
+        ),
+        (TensorDataset(torch.zeros(3, 5)), "must have targets like those"),
+        (TensorDataset(torch.zeros(3, 5), torch.full((3,), 7)), r"below the 3 outputs of the model, got 7"),
+    ],
+)
+def test_a_client_that_does_not_fit_is_refused(client, says):
+    with pytest.raises(fj.InvalidInputError, match=r"clients\[1\].*" + says):
+        trained([Subset(WHOLE, range(9)), client], data_memory_gib=0.0)
+
+
+@pytest.mark.parametrize("memory", [0.0, None])
+def test_a_data_set_that_changes_its_length_is_refused(memory):
+    with pytest.raises(fj.InvalidInputError, match=r"clients\[1\] must keep its 10 samples .* got 11"):
+        trained([Subset(WHOLE, range(9)), Odd(grow, at=0)], data_memory_gib=memory, batch_size=None)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ([60], "from 0 to 59, got 60"),
+        ([-1, 2], "from 0 to 59, got -1"),
+        ([4, 3, 4], "each sample once, got 4 twice"),
+        ([0.5], "must hold sample numbers"),
+        ([], "must hold sample numbers"),
+    ],
+)
+def test_sample_numbers_that_do_not_fit_are_refused(numbers, says):
+    with pytest.raises(fj.InvalidInputError, match=r"clients\[1\].*" + says):
+        trained([[0, 1], numbers], data=(INPUTS, LABELS))
+
+
+def test_arrays_on_disk_of_other_lengths_and_values_are_refused(tmp_path):
+    x, y = mapped(tmp_path)
+    with pytest.raises(fj.InvalidInputError, match=r"data must have as many inputs as targets.*\(60, 5\) and \(50,\)"):
+        trained(PARTS, data=(x, y[:50]))
+    np.save(tmp_path / "bad.npy", np.where(np.arange(60)[:, None] == 33, np.inf, INPUTS))
+    with pytest.raises(fj.InvalidInputError, match=r"data\[33\] must have finite inputs"):
+        trained(PARTS, data=(np.load(tmp_path / "bad.npy", mmap_mode="r"), y), batch_size=None)
+    with pytest.raises(fj.InvalidInputError, match="an output for each label up to 9, got 3"):
+        trained(PARTS, data=(x, np.where(np.arange(60) == 5, 9, LABELS)))
+    with pytest.raises(fj.InvalidInputError, match="data_memory_gib must be a finite number at least 0"):
+        trained(subsets(tmp_path), data_memory_gib=-1.0)
