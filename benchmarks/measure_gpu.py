@@ -24,7 +24,7 @@ from fewjoules.metering.costs import Costs
 from fewjoules.metering.nvml import find
 from fewjoules.metering.protocol import Bench, Protocol
 from fewjoules.runs.device import choose_device, gpu_uuid
-from fewjoules.runs.measuring.images import random_task
+from fewjoules.runs.measuring.random_task import random_task
 from fewjoules.runs.measuring.step import measure_steps
 
 MODELS = {"lenet5": Images(1, 28, 28, 10), "resnet20": Images(3, 32, 32, 10)}  # MNIST's and CIFAR-10's

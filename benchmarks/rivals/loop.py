@@ -71,6 +71,6 @@ def train_client(task: Task, local: torch.nn.Module, client: int) -> None:
         optimizer.zero_grad()
         with autocast(task):
             outputs = local(images[batch])
-        loss = functional.cross_entropy(outputs.float(), labels[batch])
+        loss = functional.cross_entropy(outputs.float().flatten(0, -2), labels[batch].flatten())  # tokens, if text
         loss.backward()
         optimizer.step()
