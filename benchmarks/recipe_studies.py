@@ -9,6 +9,7 @@ from typing import Any
 class Study:
     """A scenario, a target, and the joules of FlexibleSpar in docs/reproduction.md.
 
+    ``grid`` are the cheapest single runs of results/recipe-grid-mnist.txt, trained again with every seed.
     ``laws`` are optimisers whose rounds law is measured by a few pilots, to plan ``flexible`` with; without any, that
     of the scenario is used. ``entries`` are the baselines, and ``parts`` the parts of the usual budget of tuning.
     """
@@ -29,12 +30,37 @@ class Study:
     entries: tuple[str, ...] | None = None
     laws: dict[str, dict[str, Any]] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)  # from which the search of a step size starts, unless usual
+    grid: tuple[tuple[str, float, int, float, str], ...] = ()  # optimiser, step size, H, sparsity, values
 
     def baselines(self) -> tuple[str, ...]:
         """Return the names of the baselines that take part."""
         return tuple(BASELINES) if self.entries is None else self.entries
 
+    def grid_best(self) -> dict[str, tuple[dict[str, Any], int, float]]:
+        """Return options, H and sparsity of the best recipes of a brute-force grid, by name."""
+        from recipe_grid import optimisers
 
+        options = {name: own for name, (own, _) in optimisers((), (), (), ()).items()}
+        found = {}
+        for name, rate, local_steps, sparsity, values in self.grid:
+            message = {"compressor": "ternary" if values == "ternary" else "top-k"}
+            told = f"grid: {name} {rate:g}, {local_steps} x {sparsity:g}, {values}"
+            found[told] = ({"inner": "sgd"} | options[name] | message | {"learning_rate": rate}, local_steps, sparsity)
+        return found
+
+
+_GRID_CHEAP = (
+    ("outer 0.9", 0.05, 1, 30.0, "float32"),
+    ("inner cleared", 0.1, 4, 100.0, "float32"),
+    ("inner cleared", 0.2, 1, 30.0, "float32"),
+    ("adam", 0.005, 1, 30.0, "float32"),
+)
+_GRID_DEAR = (
+    ("inner reset", 0.2, 4, 100.0, "ternary"),
+    ("outer 0.6", 0.2, 4, 100.0, "ternary"),
+    ("inner cleared", 0.1, 1, 300.0, "ternary"),
+    ("inner kept", 0.05, 4, 1000.0, "float32"),
+)
 _GROUPS = {'architecture = "resnet20"': 'architecture = "resnet20-gn"'}
 _TEXT_ENTRIES = ("dense SGD", "dgc", "sparseloco", "diloco")
 
@@ -73,7 +99,13 @@ STUDIES = {
         scenario="embedded", target=0.95, seeds=3, most_steps=1500, data="digits", precision="float32", first_rate=0.1
     ),
     "mnist": Study(
-        scenario="fig2cd.toml", target=0.985, seeds=5, most_steps=2000, data="mnist", reproduced_joules=27.1
+        scenario="fig2cd.toml",
+        target=0.985,
+        seeds=5,
+        most_steps=2000,
+        data="mnist",
+        reproduced_joules=27.1,
+        grid=_GRID_CHEAP,
     ),
     "mnist-lte": Study(
         scenario="fig2cd-lte.toml",
@@ -83,6 +115,7 @@ STUDIES = {
         data="mnist",
         bit_scale=1000.0,
         reproduced_joules=51.3,
+        grid=_GRID_DEAR,
     ),
     "mnist-phones": Study(scenario="phones", target=0.985, seeds=5, most_steps=2500, data="mnist-phones"),
     "mnist-dirichlet": Study(

@@ -294,7 +294,10 @@ def key_of(job: Record) -> str:
 
 
 def first_jobs(names: list[str]) -> list[Record]:
-    """Return the tunings and the searches of step sizes; baselines of shared data are searched once."""
+    """Return the tunings, the searches of step sizes and the trainings of a grid's best recipes.
+
+    Step sizes of baselines are searched once for studies of the same data.
+    """
     jobs: list[Record] = []
     seen = set()
     for name in names:
@@ -303,17 +306,30 @@ def first_jobs(names: list[str]) -> list[Record]:
         jobs += [{"study": name, "kind": "law", "entry": entry} for entry in study.laws]
         if not study.laws:
             jobs.append({"study": name, "kind": "rate", "entry": "flexible"})
+        jobs += grid_trainings(name)
         if study.data not in seen:
             seen.add(study.data)
             jobs += [{"study": name, "kind": "rate", "entry": entry} for entry in study.baselines()]
     return jobs
 
 
+def grid_trainings(name: str) -> list[Record]:
+    """Return the trainings of the best recipes of a grid."""
+    study = STUDIES[name]
+    clients = len(scenario_of(study).fleet) if study.grid else 0
+    return [
+        {"study": name, "kind": "run", "entry": entry, "options": options, "H": H, "sparsity": [sparsity] * clients}
+        | {"seed": seed}
+        for entry, (options, H, sparsity) in study.grid_best().items()
+        for seed in range(study.seeds)
+    ]
+
+
 def entry_name(job: Record) -> str:
-    """Return the entry that a tuning or a search of a step size is for, as ``--only`` names it."""
+    """Return the entry that a first piece of work is for, as ``--only`` names it; "grid" for all of a grid."""
     if job["kind"] == "tune":
         return "fewest" if job["part"] == 1.0 else "quarter"
-    return str(job["entry"])
+    return "grid" if job["kind"] == "run" else str(job["entry"])
 
 
 def trainings_of(record: Record) -> list[Record]:

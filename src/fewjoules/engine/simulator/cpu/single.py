@@ -1,6 +1,7 @@
 """A model that trains one client at a time. It works for any module."""
 
 import copy
+import math
 
 import torch
 from torch import nn
@@ -50,15 +51,16 @@ class SingleModel:
             for tensor, view in zip(tensors, layout.views(flat).values(), strict=True):
                 view.copy_(tensor)
 
-    def gradients(self, inputs: Tree, targets: Tree | None) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+    def gradients(
+        self, inputs: Tree, targets: Tree | None
+    ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor | float]:
         """Return gradients, mean loss and accuracy (NaN where there are no classes) of a batch."""
         with torch.enable_grad():
             values, outputs = self._judged(inputs, targets)
             loss = self.objective.total(values, None)
             found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        with torch.no_grad():
-            right = mean_right(outputs, targets)
-        correct = torch.full_like(loss, torch.nan) if right is None else right
+        right = mean_right(outputs, targets)
+        correct = math.nan if right is None else right
         pairs = zip(found, self.parameters, strict=True)
         return [torch.zeros_like(p) if g is None else g for g, p in pairs], loss.detach(), correct
 
