@@ -4,7 +4,7 @@ For each study (recipe_studies.py: a character transformer or an LSTM on phones 
 this measures rounds laws by six pilots each, plans with them, tunes a recipe, finds step sizes for DiLoCo, SparseLoCo,
 DGC and dense SGD by the rule of recipes.py, and trains all of them to the same test loss. ``--speed`` measures the
 simulator beside the plain loop and a vmap instead. Every finished piece of work is one line of the file; a second start
-goes on. ``--report`` prints tables of the file. On a GPU:
+goes on. ``--report`` prints tables of the file, ``--figure FILE`` draws joules over bits of the first study. On a GPU:
 
     python benchmarks/text.py gpt lstm --out text.jsonl --device cuda
     python benchmarks/text.py gpt lstm --out text.jsonl --device cuda --speed
@@ -13,9 +13,11 @@ goes on. ``--report`` prints tables of the file. On a GPU:
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import recipes
+import text_figure
 from recipe_studies import TEXT_STUDIES
 from report import describe_run, print_table
 
@@ -76,6 +78,7 @@ def report_speeds(done: dict[str, Record]) -> None:
 def main() -> None:
     parser = recipes.parser(__doc__, TEXT_STUDIES)
     parser.add_argument("--speed", action="store_true", help="measure the speed of the simulator and its rivals only")
+    parser.add_argument("--figure", type=Path, help="draw the first study into this file (png, pdf or svg)")
     given = parser.parse_args()
     done = recipes.finished(given.out)
     fast = {speed_key(one): one for one in done.values() if one["kind"] == "speed"}
@@ -89,6 +92,11 @@ def main() -> None:
     recipes.report(given.studies, {key: one for key, one in done.items() if one["kind"] != "speed"})
     if fast:
         report_speeds(fast)
+    if given.figure is not None:
+        study = given.studies[0]
+        target = TEXT_STUDIES[study].target
+        title = f"{study}: joules and bits to a test loss of {target:g} nats a character"
+        text_figure.draw(done.values(), study, title, given.figure)
 
 
 if __name__ == "__main__":
