@@ -326,7 +326,7 @@ def test_the_memory_of_snapshots_is_counted_once_a_run_is_long_enough_for_them()
         return sum(need.bytes for need in needs_of(simulator, rows_in_memory=False))
 
     residuals = 4 * FEATURES * 3
-    for rounds, snapshots in ((9, 0), (10, 1), (20, 2), (1000, 2)):
+    for rounds, snapshots in ((10, 0), (11, 1), (20, 1), (21, 2), (1000, 2)):
         assert needed(rounds=rounds) - needed(rounds=rounds, guard=False) == snapshots * residuals
 
 

@@ -3,6 +3,7 @@
 import types
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,3 +102,22 @@ def test_a_checkpoint_without_rows_needs_no_file(tmp_path):
         assert file is None
     assert rows_header(file) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def interrupted(path, table, before_interrupt):
+    with stored(path, [table], None):
+        before_interrupt()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_interrupt_around_the_moment_of_naming_keeps_the_rows_of_the_checkpoint_that_is_there(named, tmp_path):
+    """A second Ctrl-C may come when the new checkpoint has its name, and its file of rows is the only one."""
+    store, path, new = ClientStore(("residual",), 1), tmp_path / "checkpoint", tmp_path / "new"
+    store.put(0, ClientState(residual=np.ones(1, np.float32)))
+    path.write_text("before")
+    new.write_text("after")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path, store.table(), (lambda: new.replace(path)) if named else (lambda: None))
+    assert len(list(row_files(path))) == (1 if named else 0)
+    assert store.state(0).residual.tolist() == [1.0]

@@ -11,7 +11,10 @@ import torch
 
 import fewjoules as fj
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.simulator.memory import expected_clients
+from fewjoules.engine.guard import SNAPSHOT_ROUNDS
+from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.federation import Federation, Samples
+from fewjoules.engine.simulator.memory import expected_clients, needs_of
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.runs import memory
@@ -95,6 +98,25 @@ def test_clients_that_are_expected_to_take_part_are_those_that_do(participation,
     assert expected_clients(chosen) == pytest.approx(np.mean(took_part), abs=1.0)
 
 
+@pytest.mark.parametrize(("each", "rounds"), [(100, 21), (100, 40), (10, 30), (10, 90), (1, 60)])
+def test_rows_that_the_guard_keeps_are_counted_where_clients_took_part_before_its_snapshots(each, rounds):
+    """Beside the estimate: cohorts drawn round by round, with the last row of each client in every snapshot."""
+    rng, now, snapshots, most = np.random.default_rng(0), {}, [{}, {}], []
+    for number in range(1, rounds + 1):
+        now |= {int(client): number for client in rng.choice(100, each, replace=False)}
+        most.append(len({row for table in (now, *snapshots) for row in table.items()}))
+        if number % SNAPSHOT_ROUNDS == 0:
+            snapshots = [snapshots[1], dict(now)]
+    chosen = options(participation=each / 100, rounds=rounds)
+    samples = Samples(torch.zeros(100, 2), torch.zeros(100, dtype=torch.int64))
+    federation = Federation(samples, [np.array([client]) for client in range(100)])
+    simulator = Simulator(torch.nn.Linear(2, 2, bias=False), federation, chosen, loss=cross_entropy)
+    needs = needs_of(simulator, rows_in_memory=False)
+    simulator.close()
+    kept = sum(need.bytes for need in needs if re.match("the residuals|.*guard", need.what)) / simulator.store.row_bytes
+    assert 0.85 * max(most) <= kept <= 1.1 * max(most)
+
+
 # Refusals.
 
 
@@ -146,7 +168,7 @@ def test_what_fits_or_may_fit_is_trained(free, monkeypatch, tmp_path):
 
 def train_in_python(**changes):
     clients = [(np.zeros((1, 100), np.float32), np.zeros(1, np.int64))] * 2000
-    usual = {"local_steps": 1, "sparsity": 100.0, "rounds": 10, "learning_rate": 0.1, "device": "cpu"}
+    usual = {"local_steps": 1, "sparsity": 100.0, "rounds": 11, "learning_rate": 0.1, "device": "cpu"}
     return fj.train(torch.nn.Linear(100, 120_000, bias=False), clients=clients, **usual | changes)
 
 
@@ -162,6 +184,33 @@ def test_twelve_million_parameters_and_two_thousand_clients_are_refused_in_pytho
         train_in_python(memory_gib=1000.0)
     with pytest.raises(InvalidInputError, match=r"disk \(96 GB for .* keep beyond 0 GiB .*a smaller participation"):
         train_in_python(memory_gib=0.0, kept_values="bfloat16")
+
+
+def test_a_checkpoint_that_the_disk_cannot_hold_is_refused_before_training(monkeypatch, tmp_path):
+    digits_and_limit(monkeypatch, 10**12)
+    monkeypatch.setattr(memory, "free_disk_bytes", lambda _folder: 5 * 10**9)
+    says = r"disk \(192 GB for what 2,000 clients keep, in a checkpoint\), and 5.0 GB are free; what helps: "
+    with pytest.raises(InvalidInputError, match=says + 'a folder on another disk, .*kept_values = "bfloat16"') as found:
+        train_in_python(out=tmp_path / "run", memory_gib=400.0)
+    assert "store_dir" not in str(found.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_rows_beside_the_checkpoint_of_a_resumed_run_are_on_the_disk_already(monkeypatch, tmp_path):
+    clients = [(np.zeros((1, 100), np.float32), np.zeros(1, np.int64))] * 4
+    usual = {"local_steps": 1, "sparsity": 100.0, "rounds": 3, "learning_rate": 0.1, "checkpoint_seconds": 0.0}
+    given, model = {"clients": clients, "device": "cpu"}, torch.nn.Linear(100, 50)
+
+    class Ends(fj.Callback):
+        def on_save_checkpoint(self, run):
+            raise RuntimeError("lost power")
+
+    with pytest.raises(RuntimeError, match="lost power"):
+        fj.train(model, out=tmp_path / "run", callbacks=[Ends()], **given, **usual)
+    monkeypatch.setattr(memory, "free_disk_bytes", lambda _folder: 10_000)
+    with pytest.raises(InvalidInputError, match="81 kB for what 4 clients keep, in a checkpoint"):
+        fj.train(model, out=tmp_path / "new", **given, **usual)
+    assert len(fj.resume(tmp_path / "run", model=model, **given).metrics) == 3
 
 
 @pytest.mark.parametrize("bad", [{"memory_gib": -1.0}, {"memory_gib": "much"}, {"store_dir": "/no/such/folder"}])

@@ -30,11 +30,13 @@ def stored(path: Path, tables: Sequence[ClientTable], before: RowFile | None) ->
     """Write the rows of these tables that are not beside the checkpoint yet; inside, write the checkpoint itself.
 
     ``before`` is the file of the last checkpoint, if there is one; where most of it is unused, the rows move to a new
-    one. Afterwards, what only earlier checkpoints needed is free; after an error, the last one still has its rows.
+    one. Afterwards, what only earlier checkpoints needed is free; after an error, the last one still has its rows,
+    whether that is the new one (Ctrl-C may come just after it got its name) or the one before.
     """
     rows = list({id(row): row for table in tables for row in table.rows.values()}.values())
     fits = before is not None and before.slots <= 2 * len(rows) + _SPARE_SLOTS
     file = None if not rows else before if fits else _new_file(path, next(table for table in tables if table.rows))
+    earlier = _inode(path)
     try:
         if file is not None:
             for row in rows:
@@ -44,7 +46,7 @@ def stored(path: Path, tables: Sequence[ClientTable], before: RowFile | None) ->
             sync_folder(path.parent)
         yield file
     except BaseException:
-        if file is not None and file is not before:
+        if file is not None and file is not before and _inode(path) == earlier:
             file.path.unlink(missing_ok=True)
         raise
     if file is not None:
@@ -52,6 +54,11 @@ def stored(path: Path, tables: Sequence[ClientTable], before: RowFile | None) ->
     for other in row_files(path):
         if file is None or other != file.path:
             other.unlink()
+
+
+def _inode(path: Path) -> int | None:
+    """Return what tells a file from the one that replaces it."""
+    return path.stat().st_ino if path.exists() else None
 
 
 def row_files(checkpoint: Path) -> Iterator[Path]:

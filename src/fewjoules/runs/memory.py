@@ -13,6 +13,7 @@ from fewjoules.engine.simulator.memory import DISK, GPU, HOST, Need, needs_of
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.engine.store.client_store import StorePlace
 from fewjoules.errors import InvalidInputError, require_number
+from fewjoules.runs.client_rows import row_files
 from fewjoules.torchrun import ranks_on_this_machine
 
 ENVIRONMENT = "FEWJOULES_MEMORY_CHECK"
@@ -32,16 +33,21 @@ def store_place(memory_gib: float | None, folder: Path | None = None) -> StorePl
     return StorePlace(None if free is None else math.floor(_STORE_SHARE * free / ranks_on_this_machine()), folder)
 
 
-def require_memory(simulator: Simulator, *, rows_in_memory: bool) -> None:
-    """Refuse a training that will not fit into memory or on the disk, unless $FEWJOULES_MEMORY_CHECK is "off"."""
+def require_memory(simulator: Simulator, *, rows_in_memory: bool, checkpoint: Path | None = None) -> None:
+    """Refuse a training that will not fit into memory or on the disk, unless $FEWJOULES_MEMORY_CHECK is "off".
+
+    ``checkpoint`` is the file that it will write, if any; what a resumed training has written beside it is there.
+    """
     if os.environ.get(ENVIRONMENT) == "off":
         return
-    needs = needs_of(simulator, rows_in_memory=rows_in_memory)
+    needs = needs_of(simulator, rows_in_memory=rows_in_memory, saved=checkpoint is not None)
     device = simulator.federation.samples.device
     _require([need for need in needs if need.where == HOST], "memory", free_bytes())
     if device.type == "cuda":
         _require([need for need in needs if need.where == GPU], "memory of the GPU", free_gpu_bytes(device))
-    _require([need for need in needs if need.where == DISK], "disk", free_disk_bytes(simulator.store.place.folder))
+    free = free_disk_bytes(simulator.store.place.folder)
+    there = 0 if checkpoint is None else sum(file.stat().st_size for file in row_files(checkpoint))
+    _require([need for need in needs if need.where == DISK], "disk", None if free is None else free + there)
 
 
 def _require(needs: Sequence[Need], kind: str, free: int | None) -> None:

@@ -23,6 +23,7 @@ from fewjoules.ledger.schema import LEDGER
 from fewjoules.physics.fleet import Fleet
 from fewjoules.runs.callbacks import Callback, OngoingRun
 from fewjoules.runs.device import using
+from fewjoules.runs.files import CHECKPOINT
 from fewjoules.runs.listening import Listeners, heard
 from fewjoules.runs.memory import require_memory, store_place
 from fewjoules.runs.ranks import require_agreement
@@ -148,7 +149,8 @@ def train_task(
             held.callback(simulator.close)
             test = task.test
             evaluator = None if test is None else simulator.evaluator(task.model, task.loss, test, task.metrics)
-            require_memory(simulator, rows_in_memory=opened is in_memory)
+            checkpoint = None if folder is None else folder / CHECKPOINT
+            require_memory(simulator, rows_in_memory=opened is in_memory, checkpoint=checkpoint)
         require_agreement(ranks, task, simulator)
         with ranks.together():
             loop = opened(simulator)

@@ -42,10 +42,13 @@ class Need:
     where: str
 
 
-def needs_of(simulator: Simulator, *, rows_in_memory: bool) -> list[Need]:
-    """Return what the training will need, the largest first; ``rows_in_memory``: its tables stay in memory."""
+def needs_of(simulator: Simulator, *, rows_in_memory: bool, saved: bool = False) -> list[Need]:
+    """Return what the training will need, the largest first.
+
+    ``rows_in_memory``: its tables stay in memory. ``saved``: it writes checkpoints, to the folder of its store.
+    """
     on_gpu = simulator.federation.samples.device.type == "cuda"
-    found = [*_stored(simulator, on_gpu), _round(simulator, on_gpu), _batches(simulator)]
+    found = [*_stored(simulator, on_gpu, saved), _round(simulator, on_gpu), _batches(simulator)]
     found += [_rows(simulator.options)] if rows_in_memory else []
     return sorted(found, key=lambda need: -need.bytes)
 
@@ -57,8 +60,11 @@ def expected_clients(options: TrainingOptions, rounds: int | None = None) -> int
     return round(clients * -math.expm1(number * math.log1p(-each / clients))) if each < clients else clients
 
 
-def _stored(simulator: Simulator, on_gpu: bool) -> list[Need]:
-    """What clients keep: on a GPU as far as it has room, then in memory up to the bound of the store, then on disk."""
+def _stored(simulator: Simulator, on_gpu: bool, saved: bool) -> list[Need]:
+    """What clients keep: on a GPU as far as it has room, then in memory up to the bound of the store, then on disk.
+
+    A checkpoint has all of it once more, on disk.
+    """
     kept = _states(simulator) + _snapshots(simulator)
     total = sum(need.bytes for need in kept)
     if not total:
@@ -72,12 +78,18 @@ def _stored(simulator: Simulator, on_gpu: bool) -> list[Need]:
     for where, share, first in ((GPU, fits, ()), (HOST, held, ("a smaller memory_gib",))):
         for need in kept if share else ():
             found.append(replace(need, bytes=need.bytes * share // total, helps=(*first, *need.helps), where=where))
+    helps = ("a folder on another disk" if saved else "another store_dir", *_words(kept))
+    everyone = f"what {expected_clients(simulator.options):,} clients keep"
     if spilled:
-        others = dict.fromkeys(word for need in kept for word in need.helps)
-        helps = ("a larger memory_gib", "another store_dir", *others)
-        what = f"what {expected_clients(simulator.options):,} clients keep beyond {in_gib(held)} GiB of memory"
-        found.append(Need(what, spilled, helps, DISK))
+        what = f"{everyone} beyond {in_gib(held)} GiB of memory"
+        found.append(Need(what, spilled, ("a larger memory_gib", *helps), DISK))
+    if saved:
+        found.append(Need(f"{everyone}, in a checkpoint", total, helps, DISK))
     return found
+
+
+def _words(needs: list[Need]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for need in needs for word in need.helps))
 
 
 def in_gib(count: int) -> str:
@@ -103,12 +115,19 @@ def _states(simulator: Simulator) -> list[Need]:
 
 
 def _snapshots(simulator: Simulator) -> list[Need]:
-    """What the guard keeps once the run is long enough: what changed from one snapshot to the next, twice."""
+    """What the guard of a healthy run keeps at its end: rows of its last two snapshots that changed after them."""
     options = simulator.options
-    kept = 0 if options.guard is False else min(2, options.rounds // SNAPSHOT_ROUNDS)
-    changed = expected_clients(options, min(options.rounds, SNAPSHOT_ROUNDS))
-    needed = kept * changed * simulator.store.row_bytes
-    return [Need(f"what the guard keeps of {changed:,} clients", needed, ("guard = false",), HOST)] if needed else []
+    last = (options.rounds - 1) // SNAPSHOT_ROUNDS * SNAPSHOT_ROUNDS
+    replaced = _replaced(options, last, options.rounds) + _replaced(options, last - SNAPSHOT_ROUNDS, last)
+    needed = 0 if options.guard is False else replaced * simulator.store.row_bytes
+    return [Need(f"{replaced:,} earlier rows for the guard", needed, ("guard = false",), HOST)] if needed else []
+
+
+def _replaced(options: TrainingOptions, kept: int, now: int) -> int:
+    """How many clients are expected to have taken part by round ``kept``, and again by round ``now``."""
+    if kept <= 0:
+        return 0
+    return round(expected_clients(options, kept) * expected_clients(options, now - kept) / options.clients)
 
 
 def _round(simulator: Simulator, on_gpu: bool) -> Need:
