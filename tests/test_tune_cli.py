@@ -288,9 +288,8 @@ def test_an_option_that_cannot_be_is_refused_before_anything_is_written(tmp_path
 
 
 def test_a_scenario_without_a_target_is_refused(tmp_path):
-    assert_refused(
-        tune(tmp_path, text=SCENARIO), "training.target_accuracy (or target_loss, target_perplexity) is missing"
-    )
+    refusal = tune(tmp_path, text=SCENARIO)
+    assert_refused(refusal, "training.target_accuracy (or target_loss, target_perplexity, target_metric) is missing")
     assert not (tmp_path / "out").exists()
 
 

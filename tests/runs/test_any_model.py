@@ -1,6 +1,7 @@
 """Models, losses, metrics and targets of all kinds: each is trained for a moment, and learns."""
 
 import math
+import re
 import warnings
 
 import numpy as np
@@ -18,6 +19,7 @@ RNG = np.random.default_rng(0)
 WORDS = [words_of(size, RNG) for size in (24, 40, 31, 24)]
 TEST = words_of(33, RNG)
 TESTED = both_of(200, np.random.default_rng(1))
+TESTED_TWICE = both_of(400, np.random.default_rng(1))  # more than a batch of 256
 BOTH = [both_of(size, RNG) for size in (24, 40, 31)]
 USUAL = {"local_steps": 4, "sparsity": 2.0, "rounds": 12, "learning_rate": 0.02, "inner": "adamw", "batch_size": 8}
 
@@ -43,6 +45,21 @@ class Recurrent(nn.Module):
         return self.scores(self.cell(self.embedding(tokens))[0])
 
 
+class Cells(nn.Module):
+    """A recurrent network that calls its cell for each place."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.embedding, self.cell, self.scores = nn.Embedding(11, 12), cell(12, 12), nn.Linear(12, 11)
+
+    def forward(self, tokens):
+        state, states = None, []
+        for word in self.embedding(tokens).unbind(1):
+            state = self.cell(word, state)
+            states.append(state[0] if isinstance(state, tuple) else state)
+        return self.scores(torch.stack(states, 1))
+
+
 class Dropped(Words):
     def forward(self, tokens):
         return functional.dropout(super().forward(tokens), 0.1, training=self.training)
@@ -59,6 +76,17 @@ class Normed(nn.Module):
         return self.norm(self.words(tokens).movedim(-1, 1)).movedim(1, -1)
 
 
+class Positioned(Words):
+    """Positions in a buffer that is no part of the state, as in Llama, or that is one."""
+
+    def __init__(self, persistent=False):
+        super().__init__()
+        self.register_buffer("positions", torch.linspace(0.9, 1.1, 6)[:, None], persistent=persistent)
+
+    def forward(self, tokens):
+        return super().forward(tokens) * self.positions
+
+
 class Sometimes(Words):
     """What no vmap can run: what is computed depends on the numbers."""
 
@@ -71,9 +99,12 @@ MODELS = {
     "adapters on frozen, tied weights": (Adapted, {"learning_rate": 0.05, "rounds": 20}),
     "LSTM": (lambda: Recurrent(nn.LSTM), {}),
     "GRU": (lambda: Recurrent(nn.GRU), {}),
+    "LSTM cell": (lambda: Cells(nn.LSTMCell), {}),
+    "GRU cell": (lambda: Cells(nn.GRUCell), {}),
     "two directions": (lambda: Recurrent(nn.LSTM, bidirectional=True), {}),
     "dropout": (Dropped, {}),
     "buffers": (Normed, {}),
+    "buffers outside the state": (Positioned, {}),
     "mixed precision": (Words, {"precision": "bf16"}),
     "data-dependent": (Sometimes, {}),
 }
@@ -88,11 +119,30 @@ def test_a_model_of_any_kind_learns(name):
     assert 0.0 < run.metrics["train_accuracy"][-1] <= 1.0
 
 
-def test_what_vmap_cannot_run_is_named():
-    with pytest.warns(
-        FewJoulesWarning, match=r"one by one, which is slower: vmap cannot run cell of the model \(GRU\)"
-    ):
-        fj.train(seeded(Recurrent, nn.GRU), clients=WORDS, **USUAL | {"rounds": 1})
+@pytest.mark.parametrize(("made", "cell"), [(Recurrent, nn.GRU), (Cells, nn.GRUCell), (Cells, nn.LSTMCell)])
+def test_what_vmap_cannot_run_is_named(made, cell):
+    says = rf"one by one, which is slower: vmap cannot run cell of the model \({cell.__name__}\)"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fj.train(seeded(made, cell), clients=WORDS, **USUAL | {"rounds": 1})
+    assert [re.search(says, str(one.message)) is not None for one in told] == [True]
+
+
+def test_a_buffer_outside_the_state_stays_where_it_is_and_is_not_sent():
+    model = seeded(Positioned)
+    run, sent = (trained(one, WORDS, rounds=1) for one in (model, seeded(Positioned, persistent=True)))
+    assert torch.equal(run.model.positions, model.positions)
+    assert (sent.ledger["payload_bytes"] - run.ledger["payload_bytes"] >= 4 * 6).all()
+
+
+def test_volumes_learn_by_convolutions_in_three_directions():
+    """They cannot have their channels innermost in memory as images have."""
+    volumes = [RNG.standard_normal((size, 1, 3, 4, 4), dtype=np.float32) for size in (16, 24)]
+    clients = [(x, (x.mean((1, 2, 3, 4)) > 0).astype(int)) for x in volumes]
+    model = seeded(lambda: nn.Sequential(nn.Conv3d(1, 4, 2), nn.BatchNorm3d(4), nn.Flatten(), nn.Linear(72, 2)))
+    for chunk in (None, 1):
+        run = trained(model, clients, test=clients[0], clients_at_a_time=chunk)
+        assert run.metrics["test_loss"][-1] < 0.5 * run.metrics["train_loss"][0]
 
 
 @pytest.mark.parametrize("name", ["tokens", "LSTM", "mixed precision", "buffers"])
@@ -134,7 +184,13 @@ def of_model(model, batch):
     return weighted(model(batch[0]), batch[1])
 
 
+def counted(outputs, targets):
+    losses = functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
+    return losses.sum(1), (targets != -100).sum(1)
+
+
 LOSSES = {
+    "sums and whole-number weights": counted,
     "per token": lambda outputs, targets: functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none"),
     "of the model": of_model,
     "of the batch": weighted,
@@ -152,6 +208,12 @@ def test_losses_of_all_kinds_are_the_same_training(name):
     default, own = (trained(seeded(Words), clients, test=TEST, **given) for given in ({}, {"loss": LOSSES[name]}))
     np.testing.assert_allclose(own.metrics["train_loss"], default.metrics["train_loss"], rtol=1e-3)
     np.testing.assert_allclose(own.metrics["test_loss"], default.metrics["test_loss"], rtol=1e-3)
+
+
+def test_a_loss_of_sums_and_whole_numbers_of_tokens_trains_as_a_stack():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FewJoulesWarning)
+        fj.train(seeded(Words), clients=WORDS, loss=counted, **USUAL | {"rounds": 1})
 
 
 def test_samples_without_targets_train_by_a_loss_of_the_model():
@@ -289,6 +351,19 @@ REFUSED = {
     "a metric that fails": (
         {"metrics": {"f1": lambda outputs, targets: 1 / 0}},
         "f1.* fails on .*: division",
+    ),
+    "a metric that fails on a later batch": (
+        {"test": TESTED_TWICE, "metrics": {"f1": lambda outputs, targets: 1 / (len(targets) - 144)}},
+        "f1.* fails on the test set: ZeroDivisionError: division by zero",
+    ),
+    "a metric of another shape on a later batch": (
+        {"test": TESTED_TWICE, "metrics": {"f1": lambda outputs, targets: outputs[:2, 0]}},
+        "f1.* must be one number, .* got shape .2,. for 256 samples",
+    ),
+    "metrics without names": ({"metrics": [f1]}, "metrics must be a dict of functions by name, got list"),
+    "a loss without a gradient": (
+        {"loss": lambda outputs, targets: right(outputs, targets)},
+        "the loss must depend on the weights that are trained",
     ),
     "labels out of range": ({"clients": [missing(*BOTH[0])]}, "an output for each label up to 17, got 4 outputs"),
     "no targets": ({"clients": [(x, None) for x, _ in BOTH]}, "no targets, so train needs a loss of"),

@@ -2,6 +2,7 @@
 
 import mmap
 import resource
+import warnings
 
 import numpy as np
 import pytest
@@ -80,10 +81,10 @@ def cut(x, y):
     return [(x[part[0] : part[-1] + 1], y[part[0] : part[-1] + 1]) for part in PARTS]
 
 
-def trained(clients, **more):
+def trained(clients, model=None, **more):
     torch.manual_seed(0)
     options = {"local_steps": 3, "sparsity": 2.0, "rounds": 4, "learning_rate": 0.3, "batch_size": 8, "device": "cpu"}
-    return fj.train(nn.Linear(5, 3), clients=clients, **options | more)
+    return fj.train(model or nn.Linear(5, 3), clients=clients, **options | more)
 
 
 KINDS = {
@@ -120,6 +121,32 @@ def test_whole_numbers_on_disk_become_floats_only_where_the_model_needs_them(tmp
     model = nn.Sequential(nn.Embedding(256, 2), nn.Flatten(), nn.Linear(10, 3))
     tokens = fj.train(model, clients=PARTS, rounds=2, learning_rate=0.1, device="cpu", **given)
     assert np.isfinite(tokens.metrics["train_loss"]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_tokens_of_few_bits_train_as_those_of_64(dtype, tmp_path):
+    """PyTorch's embeddings take no others than int32 and int64, and files of tokens are mostly uint16."""
+    tokens = DRAWS.integers(200, size=(60, 5))
+    np.save(tmp_path / "tokens.npy", tokens.astype(dtype))
+    kinds = [tokens, tokens.astype(dtype), np.load(tmp_path / "tokens.npy", mmap_mode="r")]
+    models = []
+    for inputs in (*kinds, *({"input": one} for one in kinds)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(200, 2), nn.Flatten(), nn.Linear(10, 3))
+        models.append(trained(PARTS, model, data=(inputs, LABELS)).model)
+    assert all(torch.equal(models[0][2].weight, model[2].weight) for model in models)
+
+
+def test_tables_of_pandas_and_arrays_that_cannot_be_written_train_as_others_do():
+    pandas = pytest.importorskip("pandas")
+    table, column = pandas.DataFrame(INPUTS), pandas.Series(LABELS)
+    fixed, swapped = INPUTS.copy(), LABELS.astype(">i8")
+    fixed.flags.writeable = False
+    wanted = trained(cut(INPUTS, LABELS)).model.weight
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for clients in ([(table.iloc[part], column.iloc[part]) for part in PARTS], cut(fixed, swapped)):
+            assert torch.equal(trained(clients).model.weight, wanted)
 
 
 def loss_of_rows(model, batch):
@@ -265,6 +292,8 @@ ODD = [
     (lambda data: (torch.zeros(5), 1, 2), r"clients\[1\]\[6\] must be \(input, target\), a dict or a tensor, got 3"),
     (lambda data: (torch.full((5,), torch.nan), 1), r"clients\[1\]\[6\] must have finite inputs"),
     (lambda data: (torch.zeros(5), -1), r"clients\[1\]\[6\] must have a label of at least 0, got -1"),
+    (lambda data: (torch.zeros(5), -100), r"clients\[1\]\[6\] must have a label of at least 0, got -100"),
+    (lambda data: {"x": torch.zeros(5), "said": "cat"}, r"clients\[1\]\[6\] must hold .*: 'said' is of type str"),
     (fail, r"clients\[1\]\[6\] cannot be read: OSError: the disk is gone"),
 ]
 
@@ -295,6 +324,20 @@ def test_an_odd_item_is_named_with_its_client(odd, says):
 def test_a_client_that_does_not_fit_is_refused(client, says):
     with pytest.raises(fj.InvalidInputError, match=r"clients\[1\].*" + says):
         trained([Subset(WHOLE, range(9)), client], data_memory_gib=0.0)
+
+
+@pytest.mark.parametrize(
+    ("client", "says"),
+    [
+        ((np.zeros((3, 5)), np.array(["cat"] * 3)), "must hold arrays of numbers with samples of one shape: "),
+        (([[1.0, 2.0], [1.0]], [0, 1]), "must hold arrays of numbers with samples of one shape: "),
+        ((np.zeros((3, 5)), np.full(3, -100)), "must have labels of at least 0, got -100"),
+        ((np.zeros((3, 5)),), "must be a pair of arrays .*, got tuple of 1"),
+    ],
+)
+def test_arrays_in_memory_that_do_not_fit_are_refused(client, says):
+    with pytest.raises(fj.InvalidInputError, match=r"clients\[1\].*" + says):
+        trained([(INPUTS, LABELS), client])
 
 
 @pytest.mark.parametrize("memory", [0.0, None])

@@ -103,6 +103,14 @@ def test_plan_and_train_work_with_unequal_clients(folder):
     assert "test_largest" in parquet.read_schema(folder / "run" / "metrics.parquet").names
 
 
+def test_a_run_ends_at_a_metric_of_ones_own(folder):
+    text = with_data("unequal", 'target_metric = "largest >= -1e3"')
+    done = run("train", written(folder, text), "--device", "cpu", "--out", folder / "run")
+    assert done.exit_code == 0, done.output
+    told = json.loads((folder / "run" / "run.json").read_text())
+    assert (told["target_metric"], told["stop_reason"]) == ("largest >= -1e3", "target metric")
+
+
 @pytest.mark.parametrize(
     ("lines", "sizes"),
     [
@@ -177,6 +185,13 @@ def test_samples_that_only_the_function_can_see_change_the_identity(folder):
         ("numbers", ('partition = "shards"', "shards_per_client = 1"), "needs one for each sample"),
         ("two", ("target_accuracy = 0.5",), "each of 3 devices"),
         ("numbers", ("target_loss = 0.5",), "training.target_loss needs test data"),
+        ("numbers", ('target_metric = "f1 >= 0.5"',), "training.target_metric needs test data"),
+        (
+            "unequal",
+            ('target_metric = "f1 >= 0.5"',),
+            "a metric that training.data 'my_data:unequal' returns, largest,",
+        ),
+        ("whole", ('target_metric = "f1 >= 0.5"',), "a metric that training.data 'my_data:whole' returns, none, got"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(folder, name, lines, says):

@@ -145,6 +145,7 @@ ONE_KEY = [
     bad("target_accuracy", "-0.01", "0", "got -0.01"),
     bad("target_loss", "0.0", "above 0", "got 0"),
     bad("target_perplexity", "1.0", "above 1", "got 1"),
+    bad("target_metric", '"f1 > 0.5"', "a metric, >= or <=, and a number", "got 'f1 > 0.5'"),
     bad("guard", '"on"', "guard"),
     bad("energy_budget_joules", "0.0", "above 0"),
     bad("energy_budget_joules", "nan", "finite"),

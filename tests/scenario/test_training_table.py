@@ -8,13 +8,13 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from fewjoules.engine.algorithm.declared import Choice, Flag, Number, Rounds, Whole
+from fewjoules.engine.algorithm.declared import Choice, Flag, MetricTarget, Number, Rounds, Whole
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.errors import InvalidInputError
 from fewjoules.scenario.schema.sentences import validate
 from fewjoules.scenario.schema.training import TrainingTable
 
-SAID_ELSEWHERE = {"local_steps", "sparsity", "failures", "availability", "target_metric"}  # by plans, files and Python
+SAID_ELSEWHERE = {"local_steps", "sparsity", "failures", "availability"}  # by plans and files
 OPTIONS = {one.name: one for one in fields(TrainingOptions) if one.name not in SAID_ELSEWHERE}
 
 
@@ -33,6 +33,8 @@ def edges(check):
         return list(check.names), ["word", 3, list(check.names)]
     if isinstance(check, Flag):
         return [True, False], ["yes", 1, 0.0]
+    if isinstance(check, MetricTarget):
+        return ["f1 >= 0.5", "error <= -1e-3"], ["f1", "f1 > 0.5", ">= 0.5", "f1 >= nan", 0.5, True]
     assert isinstance(check, Rounds)
     return [[1], [check.high, 1]], [[0], [check.high + 1], [1.5], 3, ["word"]]
 

@@ -13,8 +13,8 @@ from fewjoules.ledger.schema import METRICS, RowArray
 
 NAMES = ("accuracy", "loss", "perplexity")
 OWN = "target_metric"  # a metric of the user's own, with its direction: "f1 >= 0.8"
-FILE_OPTIONS = tuple(f"target_{name}" for name in NAMES)  # those that a scenario may state
-OPTIONS = (*FILE_OPTIONS, OWN)  # of which a run has at most one
+USUAL = tuple(f"target_{name}" for name in NAMES)  # of what is known of every run
+OPTIONS = (*USUAL, OWN)  # of which a run has at most one
 REASONS = ("target accuracy", "target loss", "target metric")  # why a run stopped
 AT_LEAST, AT_MOST = ">=", "<="
 _NBSP = "\u00a0"

@@ -10,10 +10,13 @@ from torch import nn
 
 from fewjoules.arrays import IntArray
 from fewjoules.engine.models.loss import IGNORED_LABEL, Loss
-from fewjoules.engine.models.tree import Tree, described, leaves, rebuilt, shapes_of
+from fewjoules.engine.models.tree import Tree, call, described, leaves, map_tree, rebuilt, shapes_of
 from fewjoules.engine.simulator.federation import Samples, SampleSource, first_of
 from fewjoules.engine.simulator.read_samples import ReadSamples
 from fewjoules.errors import InvalidInputError
+from fewjoules.own_code import first_line
+
+_NARROW = {torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64}  # no tokens for PyTorch
 
 Arrays = Any  # (inputs, targets), or a dict of inputs without targets; inputs and targets are trees of arrays
 
@@ -24,8 +27,9 @@ def require_loss(caller: str, loss: Loss | None, samples: SampleSource) -> None:
         return
     if first_of(samples)[1] is None:
         raise InvalidInputError(f"the samples have no targets, so {caller} needs a loss of (model, batch)")
+    kind = "numbers" if torch.is_tensor(first_of(samples)[1]) else "several arrays"
     raise InvalidInputError(
-        f"the targets are numbers, not labels, so {caller} needs a loss, such as loss=torch.nn.functional.mse_loss"
+        f"the targets are {kind}, not labels, so {caller} needs a loss, such as loss=torch.nn.functional.mse_loss"
     )
 
 
@@ -36,22 +40,37 @@ def has_labels(samples: SampleSource) -> bool:
 
 
 def as_taken(model: nn.Module, samples: SampleSource) -> SampleSource:
-    """Return the samples with whole numbers as inputs (pixels, counts) as float32 if the model takes them only so."""
+    """Return the samples with whole numbers as inputs in the type that the model takes, if it does not take theirs.
+
+    One array (pixels, counts) becomes float32 if the model takes it so; otherwise numbers of fewer than 32 bits or
+    without a sign (tokens on disk) become int64.
+    """
     inputs = first_of(samples)[0]
-    if not torch.is_tensor(inputs) or inputs.is_floating_point():
+    ways = [_as_floats] if torch.is_tensor(inputs) and not inputs.is_floating_point() else []
+    ways += [_widened] if any(leaf.dtype in _NARROW for leaf in leaves(inputs)) else []
+    if not ways:
         return samples
     probe = copy.deepcopy(model).to(samples.device).eval()
-    if _runs(probe, inputs) or not _runs(probe, inputs.float()):
+    if _runs(probe, inputs):
         return samples
-    if isinstance(samples, Samples):
-        return Samples(samples.inputs.float(), samples.targets)
-    return samples.with_float_inputs() if isinstance(samples, ReadSamples) else samples
+    for way in ways:
+        if _runs(probe, map_tree(way, inputs)):
+            return samples.with_inputs(way) if isinstance(samples, Samples | ReadSamples) else samples
+    return samples
+
+
+def _as_floats(array: torch.Tensor) -> torch.Tensor:
+    return array.float()
+
+
+def _widened(array: torch.Tensor) -> torch.Tensor:
+    return array.long() if array.dtype in _NARROW else array
 
 
 @torch.no_grad()
-def _runs(model: nn.Module, inputs: torch.Tensor) -> bool:
+def _runs(model: nn.Module, inputs: Tree) -> bool:
     try:
-        model(inputs)
+        call(model, inputs)
     except Exception:
         return False
     return True
@@ -86,12 +105,12 @@ def tensors_of(given: Arrays, device: torch.device, name: str) -> Samples:
 
     Refuse arrays of unequal lengths, no samples, and numbers that are not finite.
     """
+    inputs, targets = pair_of(given, name)
     try:
-        inputs, targets = (given, None) if isinstance(given, dict) else given
         inputs, targets = _tensors(inputs), _tensors(targets)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInputError(
-            f"{name} must be a pair of arrays (inputs, targets), got {type(given).__name__}"
+            f"{name} must hold arrays of numbers with samples of one shape: {first_line(error)}"
         ) from error
     arrays = [*leaves(inputs), *leaves(targets)]
     if not leaves(inputs) or any(array.ndim == 0 or len(array) != len(arrays[0]) or not len(array) for array in arrays):
@@ -106,10 +125,27 @@ def tensors_of(given: Arrays, device: torch.device, name: str) -> Samples:
     samples = Samples(_moved(inputs, device), _moved(targets, device))
     labels = samples.label_range()
     if labels is not None and labels[0] < 0:
-        raise InvalidInputError(
-            f"{name} must have labels of at least 0, or {IGNORED_LABEL} for tokens to ignore, got {labels[0]}"
-        )
+        several = torch.is_tensor(targets) and targets.ndim > 1  # of which some may be ignored
+        also = f", or {IGNORED_LABEL} for tokens to ignore" if several else ""
+        raise InvalidInputError(f"{name} must have labels of at least 0{also}, got {labels[0]}")
     return samples
+
+
+def pair_of(given: Arrays, name: str) -> tuple[Any, Any]:
+    """Return inputs and targets of a client's arrays; refuse what is neither a pair nor a dict."""
+    if isinstance(given, dict):
+        return given, None
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InvalidInputError(
+            f"{name} must be a pair of arrays (inputs, targets), a dict of arrays or a data set with a length and "
+            f"items, got {_kind_of(given)}"
+        )
+    return given[0], given[1]
+
+
+def _kind_of(given: Any) -> str:
+    kind = type(given).__name__
+    return f"{kind} of {len(given)}" if isinstance(given, tuple | list) else kind
 
 
 def _tensors(given: Any) -> Tree:
@@ -120,8 +156,17 @@ def _tensors(given: Any) -> Tree:
         return {key: _tensors(given[key]) for key in sorted(given)}  # so that all trees have the same order
     if isinstance(given, tuple):
         return tuple(_tensors(one) for one in given)
-    tensor = torch.as_tensor(given)
+    tensor = _tensor(given)
     return tensor.to(torch.float32) if tensor.is_floating_point() else tensor
+
+
+def _tensor(given: Any) -> torch.Tensor:
+    """Return an array, a table or column of pandas, or a list as a tensor."""
+    if torch.is_tensor(given) or not hasattr(given, "__array__"):
+        return torch.as_tensor(given)
+    array = np.asarray(given)
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.as_tensor(native if native.flags.writeable else native.copy())
 
 
 def _labels(array: torch.Tensor) -> torch.Tensor:

@@ -34,6 +34,8 @@ def own_task(
     data_memory_gib: float | None = None,
 ) -> Task:
     """Return the task of a model on the data that ``collect`` returned; devices run as the plan says."""
+    if not isinstance(metrics, Mapping | None):
+        raise InvalidInputError(f"metrics must be a dict of functions by name, got {type(metrics).__name__}")
     samples = data.samples
     require_loss(caller, loss, samples)
     return Task(

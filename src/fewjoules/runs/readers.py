@@ -216,8 +216,15 @@ def arrays_of(tree: Any) -> list[Any]:
 
 def _tree(value: Any) -> Tree:
     if isinstance(value, dict):
-        return {key: _tree(value[key]) for key in sorted(value)}
+        return {key: _entry(key, value[key]) for key in sorted(value)}
     return tuple(_tree(one) for one in value) if isinstance(value, tuple) else _leaf(value)
+
+
+def _entry(key: str, value: Any) -> Tree:
+    try:
+        return _tree(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{key!r} is of type {type(value).__name__}") from error
 
 
 def _leaf(value: Any) -> torch.Tensor:

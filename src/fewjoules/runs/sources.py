@@ -11,7 +11,7 @@ from fewjoules.engine.simulator.federation import ClientSlices as ClientSlices  
 from fewjoules.engine.simulator.federation import SampleSource
 from fewjoules.engine.simulator.read_samples import Reader, ReadSamples
 from fewjoules.errors import InvalidInputError, require_number, shown
-from fewjoules.runs.client_data import Arrays, gather, tensors_of
+from fewjoules.runs.client_data import Arrays, gather, pair_of, tensors_of
 from fewjoules.runs.memory import free_bytes, free_gpu_bytes
 from fewjoules.runs.readers import ArrayReader, DataSetReader, arrays_of, is_array, is_data_set, is_on_disk
 
@@ -75,15 +75,9 @@ def _has_disk(given: Arrays) -> bool:
 def _reader(given: Arrays, name: str) -> Reader:
     if is_data_set(given):
         return DataSetReader(given, name)
-    if isinstance(given, dict) or is_array(given):
+    if is_array(given):
         return ArrayReader(given, None, name)
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise InvalidInputError(
-            f"{name} must be a pair of arrays (inputs, targets), a dict of arrays or a data set with a length and "
-            f"items, got {type(given).__name__}"
-        )
-    inputs, targets = given
-    return ArrayReader(inputs, targets, name)
+    return ArrayReader(*pair_of(given, name), name)
 
 
 def _as_tree(given: Any) -> Any:

@@ -7,8 +7,7 @@ import numpy as np
 
 from fewjoules import __version__
 from fewjoules.ledger.schema import RowArray
-from fewjoules.ledger.target import FILE_OPTIONS as TARGETS
-from fewjoules.ledger.target import OWN
+from fewjoules.ledger.target import OWN, USUAL
 from fewjoules.runs.files import RUN_VERSION
 from fewjoules.runs.training import Training
 
@@ -26,7 +25,7 @@ def summary_of(training: Training) -> dict[str, Any]:
         "finished": True,
         "fewjoules_version": __version__,
         "stop_reason": training.reason,
-        **{name: getattr(options, name) for name in TARGETS},
+        **{name: getattr(options, name) for name in USUAL},
         **({OWN: options.target_metric} if options.target_metric is not None else {}),
         "target_reached": None if target is None else at is not None,
         "rounds": simulator.state.round,

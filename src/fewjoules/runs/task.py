@@ -19,7 +19,8 @@ from fewjoules.engine.models.architectures import ARCHITECTURES
 from fewjoules.engine.models.networks import build_for, parameter_count, source_digest
 from fewjoules.engine.simulator.federation import Federation
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
-from fewjoules.ledger.target import FILE_OPTIONS as TARGETS
+from fewjoules.ledger.target import OPTIONS as TARGETS
+from fewjoules.ledger.target import Target
 from fewjoules.own_code import is_own
 from fewjoules.physics.fleet import COSTS, Fleet
 from fewjoules.planner.plan import Plan
@@ -87,6 +88,13 @@ def _require_test(training: TrainingTable, data: ScenarioData) -> None:
     for target in TARGETS:
         if data.test is None and getattr(training, target) is not None:
             raise InvalidInputError(f"training.{target} needs test data, which {data.name!r} does not return")
+    wanted = training.target_metric
+    if wanted is not None and Target.parse(wanted).name not in data.metrics:
+        known = ", ".join(map(str, data.metrics)) or "none"
+        raise InvalidInputError(
+            f"training.target_metric must begin with a metric that training.data {data.name!r} returns, {known}, "
+            f"got {wanted!r}"
+        )
     if data.test is None and data.metrics:
         raise InvalidInputError(f"metrics need test data, which training.data {data.name!r} does not return")
 

@@ -131,8 +131,8 @@ def require_aim(scenario: Scenario) -> Aim:
     found = aim_of(require_training(scenario).model_dump())
     if found is None:
         raise InvalidInputError(
-            f"{scenario.name}: training.target_accuracy (or target_loss, target_perplexity) is missing; tuning needs "
-            "to know how good the model must be"
+            f"{scenario.name}: training.target_accuracy (or target_loss, target_perplexity, target_metric) is "
+            "missing; tuning needs to know how good the model must be"
         )
     return found
 

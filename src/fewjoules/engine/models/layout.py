@@ -67,6 +67,15 @@ class ModelParts:
         return cls(parameters, buffers, {name: one for name, one in others.items() if name not in tied}, tied)
 
 
+def averaged_buffers(net: nn.Module) -> Tensors:
+    """Return the float32 buffers of a model's state by name, which clients send and the server averages.
+
+    Other types count something, and a buffer that is not in the state is computed anew wherever the model is made.
+    """
+    kept = net.state_dict().keys()
+    return {name: one for name, one in net.named_buffers() if one.dtype == torch.float32 and name in kept}
+
+
 def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trainable parameters by name; refuse a model that has none, any not float32, or lazy modules."""
     for name, tensor in (*net.named_parameters(), *net.named_buffers()):

@@ -148,7 +148,7 @@ def mean_of(value: Value, weights: torch.Tensor | None) -> torch.Tensor:
     The mean of pairs is the weighted sum of their sums over that of their weights, so that every token counts once.
     """
     if isinstance(value, tuple):
-        total, count = (part.sum() if weights is None else part @ weights for part in value)
+        total, count = (part.sum() if weights is None else part.to(weights.dtype) @ weights for part in value)
         return total / count.clamp(min=torch.finfo(torch.float32).tiny)
     if value.ndim == 0:
         return value

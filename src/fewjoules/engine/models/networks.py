@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fewjoules.engine.models.architectures import ARCHITECTURES, Images, Shape, Text
 from fewjoules.engine.models.architectures.base import FLOPS_PER_MULTIPLY_ADD
-from fewjoules.engine.models.layout import require_trainable
+from fewjoules.engine.models.layout import averaged_buffers, require_trainable
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.own_code import first_line, is_own, own_function, own_source_digest
 
@@ -67,8 +67,8 @@ def parameter_count(model: nn.Module) -> int:
 
 
 def statistics_count(model: nn.Module) -> int:
-    """Number of float32 buffer entries, all of which every message carries."""
-    return sum(buffer.numel() for buffer in model.buffers() if buffer.dtype == torch.float32)
+    """Number of averaged buffer entries, all of which every message carries."""
+    return sum(buffer.numel() for buffer in averaged_buffers(model).values())
 
 
 def counted_flops_per_sample(model: nn.Module, shape: Shape) -> int:

@@ -4,20 +4,22 @@ import copy
 import math
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from fewjoules.engine.models.layout import Layout
-from fewjoules.engine.models.loss import Loss, right_answers, shape_problem, sum_and_weight
+from fewjoules.engine.models.layout import Layout, averaged_buffers
+from fewjoules.engine.models.loss import Loss, Value, right_answers, shape_problem, sum_and_weight
 from fewjoules.engine.models.objective import Judged, Measure, Objective
-from fewjoules.engine.models.tree import call, floats
+from fewjoules.engine.models.tree import Tree, call, floats
 from fewjoules.engine.ranks import ALONE, Ranks
 from fewjoules.engine.simulator.cpu.single import channels_last
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.cuda.precision import arithmetic
 from fewjoules.engine.simulator.federation import SampleSource, first_of
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
+from fewjoules.own_code import first_line
 
 _BATCH = {"cpu": 256, "cuda": 4096}
 _Sums = list[tuple[float, float]]  # a sum and its weight of each loss, of the accuracy, and of each metric
@@ -44,7 +46,7 @@ class Evaluator:
         self.test, self.objective, self._metrics, self._workers = test, Objective.of(loss), tuple(metrics), workers
         self._judged = Judged(self.net, self.objective)
         self._parameters = Layout({n: p for n, p in self.net.named_parameters() if p.requires_grad})
-        self._buffers = Layout({n: b for n, b in self.net.named_buffers() if b.dtype == torch.float32})
+        self._buffers = Layout(averaged_buffers(self.net))
         self._unknown: set[str] = set()
         self._gives_outputs = self.objective.needs_outputs or self._can_be_called()
         self._require_metrics()
@@ -86,8 +88,9 @@ class Evaluator:
         outputs = self._judged.outputs(inputs) if self._gives_outputs else None
         right = right_answers(outputs, targets)
         found = [*self._judged.values(outputs, inputs, targets), torch.tensor(math.nan) if right is None else right]
-        found += [floats(metric.value(self.net, outputs, inputs, targets)) for metric in self._metrics]
-        return [sum_and_weight(value, part.stop - part.start) for value in found]
+        size = part.stop - part.start
+        found += [self._measured(metric, outputs, inputs, targets, size) for metric in self._metrics]
+        return [sum_and_weight(value, size) for value in found]
 
     @torch.no_grad()
     def _can_be_called(self) -> bool:
@@ -100,8 +103,9 @@ class Evaluator:
             call(self.net, inputs)
         except Exception as error:
             if wanted:
-                reason = str(error).split("\n")[0]
-                raise InvalidInputError(f"metrics of (outputs, targets) need outputs of the model: {reason}") from error
+                raise InvalidInputError(
+                    f"metrics of (outputs, targets) need outputs of the model: {first_line(error)}"
+                ) from error
             return False
         return True
 
@@ -110,14 +114,19 @@ class Evaluator:
         inputs, targets = first_of(self.test, 2)
         outputs = self._judged.outputs(inputs) if self._gives_outputs and self._metrics else None
         for metric in self._metrics:
-            try:
-                value = metric.value(self.net, outputs, inputs, targets)
-            except Exception as error:
-                reason = str(error).split("\n")[0]
-                raise InvalidInputError(f"metrics[{metric.name!r}] fails on the test set: {reason}") from error
-            problem = shape_problem(value, min(2, len(self.test)), whole=True)
-            if problem is not None:
-                raise InvalidInputError(f"metrics[{metric.name!r}] {problem}")
+            self._measured(metric, outputs, inputs, targets, min(2, len(self.test)))
+
+    def _measured(self, metric: Measure, outputs: Any, inputs: Tree, targets: Tree | None, size: int) -> Value:
+        """Return what a metric says of a batch of this ``size``; refuse one that fails or has another shape."""
+        try:
+            value = metric.value(self.net, outputs, inputs, targets)
+        except Exception as error:
+            raise InvalidInputError(f"metrics[{metric.name!r}] fails on the test set: {first_line(error)}") from error
+        problem = shape_problem(value, size, whole=True)
+        if problem is not None:
+            raise InvalidInputError(f"metrics[{metric.name!r}] {problem}")
+        found: Value = floats(value)
+        return found
 
     def _warn_of_unknown(self, values: Sequence[float]) -> None:
         """Say once for each metric that it is not a number."""

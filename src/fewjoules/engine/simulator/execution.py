@@ -99,6 +99,9 @@ def _vectorisation_problem(model: nn.Module, loss: Loss | Objective, inputs: Tre
     trial = ClientModel(model, loss, first.device)
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in trial.net.modules()):
         return "it has batch normalisation with a cumulative average or hooks"
+    cells = {name: one for name, one in trial.net.named_modules() if isinstance(one, nn.RNNCellBase)}
+    for name, cell in cells.items():  # vmap refuses some; others it calls for each client, slower than without it
+        return f"vmap cannot run {name} of the model ({type(cell).__name__}) for several clients at once"
     weights = torch.full((2, len(first)), 1.0 / len(first), device=first.device)
     parameters = trial.parameters.views(trial.initial_weights.repeat(2, 1))
     flat = trial.initial_buffers.repeat(2, 1)
@@ -109,7 +112,7 @@ def _vectorisation_problem(model: nn.Module, loss: Loss | Objective, inputs: Tre
             warnings.simplefilter("ignore")
             trial.gradients(parameters, trial.buffers.views(flat), two[0], two[1], weights)
     except Exception as error:
-        return f"vmap cannot run {_culprit(error, trial.net)}: " + str(error).split("\n")[0][:200]
+        return f"vmap cannot run {_culprit(error, trial.net)}: " + str(error).split("\n")[0].partition(". ")[0][:200]
     finally:
         torch.random.set_rng_state(before)
     if not torch.equal(flat, trial.initial_buffers.repeat(2, 1)):

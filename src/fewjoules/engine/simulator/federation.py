@@ -5,7 +5,7 @@ Samples are known by their numbers. Everything that trains or tests a model asks
 A batch is a pair of trees, ``(inputs, targets)``; ``engine.models.tree`` says what a tree is and how a model takes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -79,6 +79,10 @@ class Samples:
         numbers = numbers.to(self.device)
         inputs, targets = (map_tree(lambda array: array[numbers], tree) for tree in (self.inputs, self.targets))
         return inputs, targets
+
+    def with_inputs(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Samples":
+        """Return the same samples with every input array changed, to another type."""
+        return Samples(map_tree(change, self.inputs), self.targets)
 
     def read_ahead(self, numbers: IntArray) -> None:
         """Do nothing: tensors need not be read."""

@@ -27,7 +27,7 @@ class Probe:
     scalar: bool
 
 
-@torch.no_grad()
+@torch.enable_grad()
 def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, count: int = 2) -> Probe:
     """Run a copy of the model and its loss on the first samples; refuse what does not fit."""
     inputs, targets = first_of(samples, count)
@@ -43,6 +43,8 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
         outputs = _outputs(judged, inputs) if objective.needs_outputs else None
         _require_labels(outputs, targets, samples)
         values = _values(judged, outputs, inputs, targets)
+        if not objective.total(values, None).requires_grad:
+            raise InvalidInputError("the loss must depend on the weights that are trained, got one without a gradient")
         seeded = any(not torch.equal(old, new) for old, new in zip(before, _rng_states(devices), strict=True))
     scalar = any(torch.is_tensor(value) and value.ndim == 0 for value in values)
     return Probe(sum(counts) // len(first), seeded, scalar)

@@ -1,6 +1,6 @@
 """Samples that are read when they are needed: on disk, or from a data set of the user. Only batches are in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -49,19 +49,25 @@ class ReadSamples:
 
     resident = False
 
-    def __init__(self, readers: Sequence[Reader], device: torch.device, *, float_inputs: bool = False) -> None:
-        """Read one sample, which all others must resemble; ``float_inputs`` makes whole numbers float32."""
+    def __init__(
+        self,
+        readers: Sequence[Reader],
+        device: torch.device,
+        *,
+        change: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ) -> None:
+        """Read one sample, which all others must resemble; ``change`` makes another type of every input array."""
         self.device, self.classes = device, _NO_LIMIT
-        self._readers, self._float_inputs = readers, float_inputs
+        self._readers, self._change = readers, change
         self._ends = np.cumsum([len(reader) for reader in readers])
         self._first = self._read_own(readers[0], np.zeros(1, dtype=np.int64))
         self._pattern = [shapes_of(tree) for tree in self._first]
         self._thread = ThreadPoolExecutor(1, "fewjoules-read")
         self._ahead: list[tuple[IntArray, Future[Batch]]] = []
 
-    def with_float_inputs(self) -> "ReadSamples":
-        """Return the same samples with whole numbers as inputs (pixels, counts) as float32."""
-        return ReadSamples(self._readers, self.device, float_inputs=True)
+    def with_inputs(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "ReadSamples":
+        """Return the same samples with every input array changed, to another type."""
+        return ReadSamples(self._readers, self.device, change=change)
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -149,14 +155,16 @@ class ReadSamples:
     def _read_own(self, reader: Reader, numbers: IntArray) -> Batch:
         inputs, targets = reader.read(numbers)
         if torch.is_tensor(targets) and not targets.is_floating_point():
-            bad = (targets != IGNORED_LABEL) & ((targets < 0) | (targets >= self.classes))
+            bad = (targets < 0) | (targets >= self.classes)
+            if targets.ndim > 1:
+                bad &= targets != IGNORED_LABEL
             if bool(bad.any()):
                 place = int(bad.flatten(1).any(1).int().argmax()) if bad.ndim > 1 else int(bad.int().argmax())
                 most = "" if self.classes == _NO_LIMIT else f" and below the {self.classes} outputs of the model"
                 raise InvalidInputError(
                     f"{reader.name}[{numbers[place]}] must have a label of at least 0{most}, got {int(targets[bad][0])}"
                 )
-        return (map_tree(torch.Tensor.float, inputs) if self._float_inputs else inputs), targets
+        return inputs if self._change is None else map_tree(self._change, inputs), targets
 
     def _require_alike(self, batch: Batch, name: str, number: int) -> None:
         for kind, found, like, pattern in zip(("inputs", "targets"), batch, self._first, self._pattern, strict=True):

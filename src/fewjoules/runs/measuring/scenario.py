@@ -16,7 +16,7 @@ from fewjoules.engine.models.architectures import Images, Text
 from fewjoules.engine.simulator.federation import Federation
 from fewjoules.errors import InvalidInputError, require_integer, require_number
 from fewjoules.files import parse_toml
-from fewjoules.ledger.target import FILE_OPTIONS as TARGETS
+from fewjoules.ledger.target import OPTIONS as TARGETS
 from fewjoules.metering.costs import Costs
 from fewjoules.metering.protocol import Bench
 from fewjoules.own_code import is_own

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pydantic
 
 from fewjoules.datasets.shapes import DATASETS
-from fewjoules.engine.algorithm.declared import Choice, Flag, Number, Rounds, Whole
+from fewjoules.engine.algorithm.declared import Choice, Flag, MetricTarget, Number, Rounds, Whole
 from fewjoules.engine.algorithm.options import TrainingOptions, overridden
 from fewjoules.errors import InvalidInputError
 from fewjoules.measurements import read_columns
@@ -17,9 +17,7 @@ from fewjoules.planner.recipe import Recipe
 from fewjoules.scenario.folder import ScenarioFolder
 from fewjoules.scenario.schema.base import Positive, Table
 
-OTHERWISE = (  # given by a plan, by a file of their own, or in Python
-    *("local_steps", "sparsity", "failures", "availability", "target_metric"),
-)
+OTHERWISE = ("local_steps", "sparsity", "failures", "availability")  # given by a plan or by a file of their own
 _PARTITION_KEYS = {"dirichlet_concentration": "dirichlet", "shards_per_client": "shards", "partition_file": "file"}
 OPTIONS = {option.name: option for option in fields(TrainingOptions) if option.name not in OTHERWISE}
 
@@ -38,6 +36,8 @@ def option_type(option: "Field[Any]") -> Any:
         kind = Literal[check.names]
     elif isinstance(check, Flag):
         kind = bool
+    elif isinstance(check, MetricTarget):
+        kind = Annotated[str, pydantic.AfterValidator(_metric_target)]
     else:
         assert isinstance(check, Rounds)
         kind = list[Annotated[int, pydantic.Field(ge=1, le=check.high)]]
@@ -50,6 +50,14 @@ def _in_file(option: "Field[Any]") -> tuple[Any, Any]:
     if required or (option.metadata["optional"] and option.default is None):
         return option_type(option) | None, None
     return option_type(option), list(option.default) if isinstance(option.default, tuple) else option.default
+
+
+def _metric_target(text: str) -> str:
+    try:
+        MetricTarget().require("target_metric", text)
+    except InvalidInputError as error:
+        raise ValueError("must be a metric, >= or <=, and a number, such as 'f1 >= 0.8'") from error
+    return text
 
 
 def _known_data(name: str) -> str:

@@ -6,7 +6,7 @@ import math
 import torch
 from torch import nn
 
-from fewjoules.engine.models.layout import Layout, require_trainable
+from fewjoules.engine.models.layout import Layout, averaged_buffers, require_trainable
 from fewjoules.engine.models.loss import Loss, mean_right
 from fewjoules.engine.models.objective import Judged, Objective
 from fewjoules.engine.models.tree import Tree
@@ -25,19 +25,19 @@ class SingleModel:
             self.net = channels_last(self.net)
         self._judged = Judged(self.net, self.objective, bfloat16=precision == "bf16", whole=True)
         trained = require_trainable(self.net)
-        averaged = {name: b for name, b in self.net.named_buffers() if b.dtype == torch.float32}
+        averaged = averaged_buffers(self.net)
         self.layout = Layout(trained)
         self.parameters: list[torch.Tensor] = list(trained.values())
         self._parts: list[tuple[Layout, list[torch.Tensor]]] = [
             (self.layout, list(trained.values())),
             (Layout(averaged), list(averaged.values())),
         ]
-        self._counters = [b for b in self.net.buffers() if b.dtype != torch.float32]
+        self._counters = [b for name, b in self.net.named_buffers() if name not in averaged]
         self._first_counts = [counter.clone() for counter in self._counters]
 
     @torch.no_grad()
     def start(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
-        """Load weights and buffers; integer buffers, which count steps, restart and are never sent."""
+        """Load weights and buffers; other buffers, such as counts of steps, restart and are never sent."""
         for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
             for tensor, view in zip(tensors, layout.views(flat).values(), strict=True):
                 tensor.copy_(view)
@@ -67,4 +67,7 @@ class SingleModel:
 
 def channels_last(net: nn.Module) -> nn.Module:
     """Return the module with the channels of its convolutions innermost in memory."""
-    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for tensor in (*net.parameters(), *net.buffers()):
+        if tensor.ndim == 4:
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+    return net

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
-from fewjoules.engine.models.layout import Layout, Tensors, require_trainable
+from fewjoules.engine.models.layout import Layout, Tensors, averaged_buffers, require_trainable
 from fewjoules.engine.models.loss import Loss, mean_of, right_answers
 from fewjoules.engine.models.objective import Judged, Objective
 from fewjoules.engine.models.tree import Tree, floats
@@ -25,11 +25,10 @@ class ClientModel:
         self._judged = Judged(self.net, self.objective, bfloat16=precision == "bf16")
         named = dict(self.net.named_parameters())
         trained = require_trainable(self.net)
-        buffers = dict(self.net.named_buffers())
-        averaged = {name: b for name, b in buffers.items() if b.dtype == torch.float32}
+        averaged = averaged_buffers(self.net)
         self.parameters, self.buffers = Layout(trained), Layout(averaged)
         self.fixed = {name: p.detach() for name, p in named.items() if name not in trained}
-        self.fixed |= {name: b for name, b in buffers.items() if name not in averaged}
+        self.fixed |= {name: b for name, b in self.net.named_buffers() if name not in averaged}
         self.norms = {n: m for n, m in self.net.named_modules() if isinstance(m, WeightedBatchNorm)}
         self.initial_weights = self.parameters.flatten(trained).to(device)
         self.initial_buffers = self.buffers.flatten(averaged).to(device)
