@@ -245,7 +245,7 @@ DATA = {
     "a number as inputs": ([(3.0, Y)], ["clients[0]", "()"]),
     "only inputs": ([(X,)], ["clients[0]", "pair"]),
     "three arrays": ([(X, Y, Y)], ["clients[0]", "pair"]),
-    "text": ([(np.array(["a", "b"]), Y[:2])], ["clients[0]", "pair"]),
+    "text": ([(np.array(["a", "b"]), Y[:2])], ["clients[0]", "arrays of numbers", "numpy.str_"]),
     "a negative label": ([(X, Y), (X, Y - 2)], ["clients[1]", "at least 0", "-"]),
     "a label beyond the outputs": ([(X, Y), (X, Y + 7)], ["label", str(int(Y.max()) + 7), "3 outputs"]),
     "a NaN input": ([(X, Y), (spoiled(X, math.nan), Y)], ["clients[1]", "finite", "NaN"]),
