@@ -15,9 +15,14 @@ def _number(name: str, usual: int) -> int:
     return int(told) if told.isascii() and told.isdigit() else usual
 
 
+def is_of_torchrun() -> bool:
+    """Whether ``torchrun``, or what sets the same variables, started this process."""
+    return all(name in os.environ for name in _NEEDED)
+
+
 def ranks_started() -> int:
     """How many processes were started to work together; 1 without ``torchrun``."""
-    return max(1, _number("WORLD_SIZE", 1)) if all(name in os.environ for name in _NEEDED) else 1
+    return max(1, _number("WORLD_SIZE", 1)) if is_of_torchrun() else 1
 
 
 def ranks_on_this_machine() -> int:

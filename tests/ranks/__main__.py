@@ -1,23 +1,26 @@
 """One of the ranks that tests start: ``python -m tests.ranks FOLDER`` does everything and tells it as JSON."""
 
 import json
+import signal
 import sys
 import warnings
 from pathlib import Path
 
 from fewjoules.runs.ranks import joined_ranks
 from tests.ranks.failures import death, refusals
-from tests.ranks.folders import begun, resumed
-from tests.ranks.rounds import CASES, digests
+from tests.ranks.folders import begun, broken, resumed
+from tests.ranks.rounds import CASES, digests, own_weights
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     warnings.simplefilter("ignore")
     with joined_ranks() as ranks:
         told = {"rounds": {name: digests(name, ranks) for name in CASES}}
-        told["begun"] = begun(folder / "begun-by-two", 6, asks=not ranks.is_first)
-        run = resumed(folder / "begun-by-one")
-        told["resumed"] = [run.stop_reason, len(run.metrics)]
+        told["begun"] = begun(folder / "begun-by-two", 6, None if ranks.is_first else signal.SIGTERM)
+        run, seen = resumed(folder / "begun-by-one")
+        told["resumed"] = [run.stop_reason, len(run.metrics), seen]
+        told["broken"] = broken(folder / "broken", 5, not ranks.is_first)
+        told["own weights"] = own_weights(seed=ranks.rank)
         told["refusals"] = refusals(ranks)
         (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(told))
         told["death"] = death(ranks)

@@ -14,24 +14,52 @@ DATA = {"clients": CLIENTS, "test": CLIENTS[0]}
 assert len(SIZES) * OPTIONS["participation"] > 2 * OPTIONS["clients_at_a_time"]
 
 
-def interrupted_at(number, asks=True):
-    """A function for ``on_round`` that presses Ctrl-C in a round, if this is the process to do it."""
+def interrupted_at(number, sign):
+    """A function for ``on_round`` that sends this process a signal in a round, if there is one to send."""
 
     def on_round(report):
-        if asks and report.round == number:
-            os.kill(os.getpid(), signal.SIGINT)
+        if sign is not None and report.round == number:
+            os.kill(os.getpid(), sign)
 
     return on_round
 
 
-def begun(folder, number, asks=True):
-    """Train into a folder until Ctrl-C in a round; return why it stopped."""
+def begun(folder, number, sign=signal.SIGINT):
+    """Train into a folder until Ctrl-C or another signal in a round; return why it stopped, and its ledger rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run = fj.train(network("buffers"), **DATA, **OPTIONS, out=folder, on_round=interrupted_at(number, asks))
-    return run.stop_reason
+        run = fj.train(network("buffers"), **DATA, **OPTIONS, out=folder, on_round=interrupted_at(number, sign))
+    return [run.stop_reason, len(run.ledger)]
+
+
+class Remembers(fj.Callback):
+    """Keeps the rounds that the history of a run has when training starts."""
+
+    def on_train_start(self, run):
+        self.rounds = run.history()["round"].tolist()
 
 
 def resumed(folder):
-    """Finish the run in a folder."""
-    return fj.resume(folder, model=network("buffers"), **DATA)
+    """Finish the run in a folder; return it, and the rounds that a callback could see when it went on."""
+    seen = Remembers()
+    return fj.resume(folder, model=network("buffers"), **DATA, callbacks=[seen]), seen.rounds
+
+
+class BreaksIn(fj.Callback):
+    """Raises an error in a round, if this is the process to do it."""
+
+    def __init__(self, number, breaks):
+        self.number, self.breaks = number, breaks
+
+    def on_round_end(self, run):
+        if self.breaks and run.round == self.number:
+            raise KeyError("no such thing")
+
+
+def broken(folder, number, breaks):
+    """Train into a folder until a callback breaks in a round; return the error."""
+    try:
+        fj.train(network("buffers"), **DATA, **OPTIONS, out=folder, callbacks=[BreaksIn(number, breaks)])
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+    return ["nothing", ""]

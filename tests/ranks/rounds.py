@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
+import fewjoules as fj
 from fewjoules.engine.loop import TrainingLoop
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.ranks import ALONE
@@ -68,3 +69,14 @@ def digests(name, ranks=ALONE):
     arrays |= {"ledger": loop.ledger.rows(), "metrics": loop.metrics.rows()}
     told = {what: hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for what, array in arrays.items()}
     return told | {"reason": reason, "returns": list(state.returns), "accuracy": loop.last_test[1]}
+
+
+def own_weights(seed):
+    """Train a model whose weights, trained and frozen, are drawn in this process; return a digest of the result."""
+    torch.manual_seed(seed)
+    frozen = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.BatchNorm1d(FEATURES)).requires_grad_(False)
+    model = nn.Sequential(frozen, nn.Linear(FEATURES, CLASSES))
+    before = model[1].weight.detach().clone()
+    run = fj.train(model, clients=CLIENTS, local_steps=2, sparsity=3.0, rounds=3, learning_rate=0.1)
+    assert torch.equal(model[1].weight, before), "the caller's model is not changed"
+    return hashlib.sha256(b"".join(one.numpy().tobytes() for one in run.model.state_dict().values())).hexdigest()

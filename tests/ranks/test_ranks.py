@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from tests.ranks.folders import begun, resumed
-from tests.ranks.rounds import CASES, digests
+from tests.ranks.rounds import CASES, digests, own_weights
 from tests.ranks.spawning import run_ranks
 
 TABLES = ("ledger.parquet", "metrics.parquet", "model.safetensors")
@@ -20,7 +20,7 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def told(place):
     """What two ranks did, all in one start, since importing takes longer than the rest."""
-    assert begun(place / "begun-by-one", 4) == "interrupted"
+    assert begun(place / "begun-by-one", 4)[0] == "interrupted"
     ended = run_ranks(["-m", "tests.ranks", place])
     files = [place / f"rank-{rank}.json" for rank in range(2)]
     assert all(file.exists() for file in files), ended
@@ -30,7 +30,7 @@ def told(place):
 
 @pytest.fixture(scope="module")
 def never_stopped(place):
-    assert begun(place / "never-stopped", 99) == "rounds"
+    assert begun(place / "never-stopped", 99)[0] == "rounds"
     return [(place / "never-stopped" / name).read_bytes() for name in TABLES]
 
 
@@ -44,13 +44,14 @@ def test_two_ranks_train_what_one_process_does_to_the_bit(told, name):
 
 
 def test_a_run_that_two_ranks_began_is_finished_by_one_to_the_bit(told, place, never_stopped):
-    assert [one["begun"] for one in told] == ["interrupted"] * 2, "Ctrl-C on one rank stops both"
-    assert resumed(place / "begun-by-two").stop_reason == "rounds"
+    assert [one["begun"][0] for one in told] == ["interrupted"] * 2, "torchrun's SIGTERM to one rank stops both"
+    assert told[0]["begun"][1] == told[1]["begun"][1] > 0, "both have the ledger so far"
+    assert resumed(place / "begun-by-two")[0].stop_reason == "rounds"
     assert [(place / "begun-by-two" / name).read_bytes() for name in TABLES] == never_stopped
 
 
 def test_a_run_that_one_process_began_is_finished_by_two_ranks_to_the_bit(told, place, never_stopped):
-    assert [one["resumed"] for one in told] == [["rounds", 13]] * 2
+    assert [one["resumed"] for one in told] == [["rounds", 13, [1, 2, 3, 4, 5]]] * 2
     assert [(place / "begun-by-one" / name).read_bytes() for name in TABLES] == never_stopped
 
 
@@ -60,6 +61,11 @@ def test_a_run_that_one_process_began_is_finished_by_two_ranks_to_the_bit(told, 
         ("version", "the version of FewJoules is {version!r} on rank 0 and '0.0.1' on rank 1"),
         ("seed", "option seed is 0 on rank 0 and 1 on rank 1"),
         ("data", "the checksum of some samples is"),
+        ("metrics", "the list of metrics is 'yours' on rank 0 and 'mine' on rank 1"),
+        ("loss", "the loss is '0.25 cross_entropy' on rank 0 and '0.5 cross_entropy' on rank 1"),
+        ("frozen weights", "the checksum of the weights that are not trained is"),
+        ("folder", "the results folder is None on rank 0 and 'theirs' on rank 1"),
+        ("round", "the round after which it goes on is 0 on rank 0 and 3 on rank 1"),
     ],
 )
 def test_ranks_that_disagree_are_refused_in_one_sentence(told, what, sentence):
@@ -74,6 +80,19 @@ def test_ranks_that_disagree_are_refused_in_one_sentence(told, what, sentence):
 def test_an_error_on_one_rank_ends_the_others_with_its_sentence(told):
     assert told[1]["refusals"]["error"] == ["OSError", "the disk of this machine is on fire"]
     assert told[0]["refusals"]["error"] == ["RankError", "rank 1 failed: the disk of this machine is on fire"]
+
+
+def test_a_callback_that_fails_on_one_rank_ends_all_and_loses_no_round(told, place, never_stopped):
+    assert told[1]["broken"] == ["KeyError", "'no such thing'"]
+    assert told[0]["broken"] == ["RankError", "rank 1 failed: 'no such thing'"]
+    _, seen = resumed(place / "broken")
+    assert seen == [1, 2, 3, 4, 5]
+    assert [(place / "broken" / name).read_bytes() for name in TABLES] == never_stopped
+
+
+def test_ranks_that_draw_their_own_weights_train_the_model_of_the_first(told):
+    assert [one["own weights"] for one in told] == [own_weights(seed=0)] * 2
+    assert own_weights(seed=0) != own_weights(seed=1)
 
 
 def test_the_death_of_a_rank_ends_the_others(told):

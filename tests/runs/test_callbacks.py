@@ -150,6 +150,8 @@ def test_what_is_no_callback_is_refused(callbacks, got):
 class FakeRun:
     """Replays evaluations."""
 
+    has_test = True
+
     def __init__(self, values, metric):
         self.metrics, self.stopped_at, self._values, self._metric = {}, None, values, metric
 
@@ -200,3 +202,8 @@ def test_early_stopping_ends_a_run_that_no_longer_improves():
 def test_a_metric_that_does_not_exist_is_refused_with_those_that_do():
     with pytest.raises(InvalidInputError, match="test_loss, test_accuracy, got 'bleu'"):
         train(callbacks=[fj.EarlyStopping("bleu")])
+
+
+def test_early_stopping_without_a_test_set_is_refused():
+    with pytest.raises(InvalidInputError, match="EarlyStopping waits for evaluations, which need a test set, got none"):
+        train(test=None, callbacks=[fj.EarlyStopping("train_loss")])

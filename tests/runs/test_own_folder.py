@@ -17,6 +17,7 @@ import fewjoules as fj
 from fewjoules.cli import app
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.presets import PRESETS
+from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
 from fewjoules.runs.own_identity import identity_of_own
 from fewjoules.runs.own_settings import own_options, own_settings, save_own_settings
@@ -186,6 +187,7 @@ def stopped(tmp_path_factory):
         ("no test set", None, {"test": None}, "test.samples was 6, and is None now"),
         ("no fleet", None, {"fleet": None}, "fleet.joules_per_bit was [1e-06,"),
         ("another loss", None, {"loss": nn.CrossEntropyLoss()}, "loss was 'cross_entropy'"),
+        ("another weight", None, {"loss": {"ce": (cross_entropy, 2.0)}}, "and is '2.0 cross_entropy' now"),
     ],
 )
 def test_what_differs_from_the_beginning_is_refused_by_name(stopped, title, model, changes, says):
@@ -254,6 +256,18 @@ def test_a_model_without_code_is_refused_where_it_is_asked_for(whole):
         _ = run.model
     with pytest.raises(InvalidInputError, match="does not fit the model"):
         fj.Run.load(whole.folder, wider())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((3,), "folder must be the path of a folder, got 3"),
+        (("run", 3), "model must be a torch.nn.Module or None, got 3"),
+    ],
+)
+def test_only_a_folder_and_a_model_are_loaded(given, says):
+    with pytest.raises(InvalidInputError, match=says):
+        fj.Run.load(*given)
 
 
 def test_the_identity_of_data_that_change_whenever_they_are_read_does_not_hold_their_values():

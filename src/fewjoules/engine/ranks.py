@@ -7,6 +7,7 @@ others notice.
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -19,7 +20,9 @@ from fewjoules.errors import DivergedError, RankError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+AnyError = TypeVar("AnyError", bound=Exception)
 _FINE, _DIVERGED, _FAILED = 0, 1, 2
+_GLOO_SOURCE = re.compile(r"^\[/\S*\] ")  # the file and line of Gloo that complains
 _SEGMENT = 1 << 16  # sums that travel in one message, so that one rank adds while another sends
 
 
@@ -106,9 +109,11 @@ class Ranks:
 
     def from_last(self, tensor: torch.Tensor) -> None:
         """Overwrite the tensor with that of the last rank."""
-        if self.size > 1:
-            with _connected():
-                dist.broadcast(tensor, self.size - 1)
+        self._broadcast(tensor, self.size - 1)
+
+    def from_first(self, tensor: torch.Tensor) -> None:
+        """Overwrite the tensor with that of the first rank."""
+        self._broadcast(tensor, 0)
 
     def send(self, tensor: torch.Tensor, to: int) -> None:
         """Send a tensor to another rank, which calls ``receive``."""
@@ -121,6 +126,11 @@ class Ranks:
             dist.recv(tensor, sender)
         return tensor
 
+    def _broadcast(self, tensor: torch.Tensor, sender: int) -> None:
+        if self.size > 1:
+            with _connected():
+                dist.broadcast(tensor, sender)
+
     def _tell(self, error: Exception | None) -> None:
         """Exchange how it went; raise what happened elsewhere."""
         if self.size == 1:
@@ -130,14 +140,14 @@ class Ranks:
         if not any(codes):
             return
         if error is not None:
-            error.known_to_ranks = True  # type: ignore[attr-defined]
+            known_to_ranks(error)
         sentences = self.texts("" if error is None else " ".join(str(error).split()) or type(error).__name__)
         worst = int(max(codes))
         first = codes.index(worst)
         if worst == _DIVERGED:
-            raise DivergedError(sentences[first]) from error
+            raise known_to_ranks(DivergedError(sentences[first])) from error
         if code != _FAILED:
-            raise RankError(f"rank {first} failed: {sentences[first]}") from error
+            raise known_to_ranks(RankError(f"rank {first} failed: {sentences[first]}")) from error
 
     def _gathered(self, own: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
         """Return the tensors of all ranks, which differ in their number of rows."""
@@ -154,13 +164,24 @@ class Ranks:
 ALONE = Ranks()
 
 
+def known_to_ranks(error: AnyError) -> AnyError:
+    """Return an error that all ranks have heard of at the same point: they may still do something together."""
+    error.known_to_ranks = True  # type: ignore[attr-defined]
+    return error
+
+
+def is_known_to_ranks(error: BaseException) -> bool:
+    """Whether all ranks have heard of an error."""
+    return getattr(error, "known_to_ranks", False)
+
+
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
     """Turn the error of a broken connection into one sentence."""
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).strip().split("\n")[0][:200]
+        reason = _GLOO_SOURCE.sub("", str(error).strip().split("\n")[0]).split(". ")[0][:200]
         raise RankError(
             f"another rank ended or did not answer in time, and its own message says why; here it shows as: {reason}"
         ) from error

@@ -20,7 +20,7 @@ class RowLog:
 
     def __init__(self, folder: Path | None, table: TableSchema, *, keeps_rows: bool = True) -> None:
         """Start a log; a folder with parts is refused. Without ``keeps_rows`` another process has the rows."""
-        self.folder, self._keeps_rows = folder, keeps_rows
+        self.folder, self.keeps_rows = folder, keeps_rows
         self.table = table
         self._kept: list[RowArray] = []  # rows not flushed yet; all rows without a folder
         self._flushed_round = 0
@@ -50,6 +50,16 @@ class RowLog:
         log.checksums = dict(checksums)
         return log
 
+    @classmethod
+    def copied(cls, folder: Path, table: TableSchema, last_round: int | None = None) -> "RowLog":
+        """Return a log in memory with the rows that another process has flushed to a folder, up to ``last_round``."""
+        log = cls(None, table)
+        for _, last, file in _parts(folder):
+            if last_round is None or last <= last_round:
+                for block in read_blocks(file, table):
+                    log.append(block)
+        return log
+
     def append(self, rows: RowArray) -> None:
         """Append a copy of the rows, which must belong to the current round or to later ones."""
         rows = self.table.require_rows(rows)
@@ -62,7 +72,7 @@ class RowLog:
                 f"rounds appended to the {self.table.name} must be at least {least} and never fall, "
                 f"got {int(rounds[0])} to {int(rounds.min())}"
             )
-        self._kept += [rows.copy()] if self._keeps_rows else []
+        self._kept += [rows.copy()] if self.keeps_rows else []
         self._appended_round = int(rounds[-1])
 
     def flush(self, last_round: int) -> None:

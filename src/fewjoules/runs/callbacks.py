@@ -35,6 +35,11 @@ class OngoingRun:
         return self._loop.simulator.state.round if self._report is None else self._report.round
 
     @property
+    def has_test(self) -> bool:
+        """Whether there is a test set, on which the model is evaluated."""
+        return self._loop.evaluator is not None
+
+    @property
     def metrics(self) -> dict[str, float]:
         """Losses and other metrics by name; those of the test set are from the last evaluation, NaN before it."""
         if self._report is None:
@@ -110,7 +115,9 @@ class EarlyStopping(Callback):
         self._best, self._waited = math.inf, 0
 
     def on_train_start(self, run: OngoingRun) -> None:
-        """Take up the evaluations of a resumed run."""
+        """Take up the evaluations of a resumed run; refuse a run that has none."""
+        if not run.has_test:
+            raise InvalidInputError("EarlyStopping waits for evaluations, which need a test set, got none")
         self._best, self._waited = math.inf, 0
         history = run.history()
         if self.metric in (history.dtype.names or ()):

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fewjoules.engine.loop import Report, TrainingLoop
-from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.ranks import ALONE, Ranks, is_known_to_ranks
 from fewjoules.errors import InvalidInputError
 from fewjoules.runs.callbacks import Callback, OngoingRun
 
 
 class CallbackFailedError(Exception):
-    """A callback raised ``error``."""
+    """A callback raised ``error``, or one of another rank did."""
 
     def __init__(self, error: Exception) -> None:
         """Keep the error, which is raised again where the run ends."""
@@ -58,11 +58,12 @@ class Listeners:
         return self.ranks.any(self._run.is_stopped)
 
     def _tell(self, event: str) -> None:
-        for callback in self._callbacks:
-            try:
-                getattr(callback, event)(self._run)
-            except Exception as error:
-                raise CallbackFailedError(error) from error
+        try:
+            with self.ranks.together():
+                for callback in self._callbacks:
+                    getattr(callback, event)(self._run)
+        except Exception as error:
+            raise CallbackFailedError(error) from error
 
 
 @contextlib.contextmanager
@@ -72,8 +73,8 @@ def heard(listeners: Listeners, loop: TrainingLoop) -> Iterator[None]:
         yield
     except CallbackFailedError as failed:
         error: BaseException = failed.error
-        alone = listeners.ranks.size == 1  # others would not save with this one
-        if loop.saver is not None and listeners.holds_rounds and alone:  # otherwise the next round may have begun
+        together = listeners.ranks.size == 1 or is_known_to_ranks(error)  # all ranks save, or none can
+        if loop.saver is not None and listeners.holds_rounds and together:  # otherwise the next round may have begun
             loop.saver.save(loop)
     except BaseException as raised:
         listeners.failed(raised)

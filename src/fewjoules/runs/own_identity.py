@@ -12,6 +12,7 @@ from fewjoules import __version__
 from fewjoules.arrays import IntArray
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.networks import parameter_count
+from fewjoules.engine.models.objective import Objective
 from fewjoules.engine.simulator.federation import ClientSlices
 from fewjoules.runs.data_facts import bytes_of, data_facts
 from fewjoules.runs.device import device_name
@@ -28,7 +29,7 @@ def identity_of_own(task: Task, options: TrainingOptions) -> dict[str, Any]:
         "device": device_name(task.federation.device),
         "architecture": type(task.model).__qualname__,
         "model": _model_facts(task.model),
-        "loss": getattr(task.loss, "__qualname__", type(task.loss).__qualname__),
+        "loss": Objective.of(task.loss).named,
         "metrics": list(task.metrics),
         "clients": {
             "number": len(task.federation.parts),

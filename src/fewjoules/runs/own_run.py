@@ -3,7 +3,7 @@
 import contextlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fewjoules.engine.algorithm.options import TrainingOptions
@@ -15,17 +15,18 @@ from fewjoules.planner.plan import Plan
 from fewjoules.runs.callbacks import Callback
 from fewjoules.runs.device import device_name, gpu_uuid
 from fewjoules.runs.folder import Job, RunSettings, beginning, require_new_folder, train_in_folder
-from fewjoules.runs.interrupt import CTRL_C, stop_on_signal
+from fewjoules.runs.interrupt import CTRL_C, CTRL_C_OR_KILL, stop_on_signal
 from fewjoules.runs.lock import locked
 from fewjoules.runs.memory import store_place
 from fewjoules.runs.metered import MeterLog
 from fewjoules.runs.own_identity import identity_of_own
 from fewjoules.runs.own_settings import save_own_settings
 from fewjoules.runs.own_task import CONTINUE
-from fewjoules.runs.ranks import joined_ranks, require_alone
+from fewjoules.runs.ranks import joined_ranks, model_of_first, require_alone
 from fewjoules.runs.results import rows_of
 from fewjoules.runs.run import Run
 from fewjoules.runs.training import Task, Training, train_task
+from fewjoules.torchrun import is_of_torchrun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +48,19 @@ class OwnRun:
 
     def carry_out(self) -> Run:
         """Train until there is a reason to stop; Ctrl-C is one."""
-        with contextlib.ExitStack() as held:
-            ranks = held.enter_context(joined_ranks())
+        with joined_ranks() as ranks:
             if self.meter:
                 require_alone("a training with meters")
+            task = replace(self.task, model=model_of_first(ranks, self.task.model))
+            return replace(self, task=task)._carried_out(ranks)
+
+    def _carried_out(self, ranks: Ranks) -> Run:
+        with contextlib.ExitStack() as held:
             meters = open_all(gpu_uuid(self.task.federation.device)) if self.meter else ()
             log = held.enter_context(contextlib.closing(MeterLog(meters)))
-            should_stop = held.enter_context(stop_on_signal(self._say_stopping, CTRL_C))
+            signals = CTRL_C_OR_KILL if is_of_torchrun() else CTRL_C  # torchrun ends its processes by SIGTERM
+            say = self._say_stopping if ranks.is_first else lambda: None
+            should_stop = held.enter_context(stop_on_signal(say, signals))
             if self.folder is None:
                 training = train_task(
                     self.task,

@@ -128,9 +128,15 @@ class RunResults:
 
 
 def rows_of(log: RowLog, folder: Path | None) -> RowArray:
-    """Return all rows of a run's table, whose parts are one file if the run in the folder is finished."""
-    finished = folder is not None and (folder / RUN).exists()
-    return read_table(folder / f"{log.table.name}.parquet", log.table) if folder and finished else log.rows()
+    """Return all rows of a run's table, whose parts are one file if the run in the folder is finished.
+
+    What a rank does not keep itself, the first one has written to the folder.
+    """
+    if folder is not None and (folder / RUN).exists():
+        return read_table(folder / f"{log.table.name}.parquet", log.table)
+    if folder is not None and not log.keeps_rows:
+        return RowLog.copied(folder / log.table.name, log.table).rows()
+    return log.rows()
 
 
 def plain_text(text: object) -> str:

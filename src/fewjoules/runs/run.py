@@ -51,6 +51,10 @@ class Run:
         The folder holds weights but no code, so ``Run.model`` is known only if a model of the same kind is given; its
         own weights do not matter, and it is not changed.
         """
+        if not isinstance(folder, str | Path):
+            raise InvalidInputError(f"folder must be the path of a folder, got {shown(folder)}")
+        if model is not None and not isinstance(model, nn.Module):
+            raise InvalidInputError(f"model must be a torch.nn.Module or None, got {shown(model)}")
         place = Path(folder)
         if not (place / RUN).exists():
             unfinished = (place / SETTINGS).exists()

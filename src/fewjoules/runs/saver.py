@@ -83,7 +83,9 @@ class Checkpoints:
 
     def loop_of_other_rank(self, saved: dict[str, Any] | None) -> TrainingLoop:
         """Return the loop of a rank that writes nothing, new or from what ``load`` returned."""
-        ledger, metrics = (RowLog(None, table, keeps_rows=table is not LEDGER) for table in self._tables)
+        table = self.simulator.metrics_table
+        ledger = RowLog(None, LEDGER, keeps_rows=False)
+        metrics = RowLog.copied(self.folder / table.name, table, self.simulator.state.round)
         given = {name: value for name, value in (saved or {}).items() if name != "parts"}
         loop = TrainingLoop(self.simulator, ledger, metrics, **given)
         loop.saver = self

@@ -26,7 +26,7 @@ from fewjoules.runs.device import using
 from fewjoules.runs.files import CHECKPOINT
 from fewjoules.runs.listening import Listeners, heard
 from fewjoules.runs.memory import require_memory, store_place
-from fewjoules.runs.ranks import require_agreement
+from fewjoules.runs.ranks import require_agreement, require_same
 from fewjoules.runs.trained import trained_model
 
 if TYPE_CHECKING:
@@ -151,9 +151,10 @@ def train_task(
             evaluator = None if test is None else simulator.evaluator(task.model, task.loss, test, task.metrics)
             checkpoint = None if folder is None else folder / CHECKPOINT
             require_memory(simulator, rows_in_memory=opened is in_memory, checkpoint=checkpoint)
-        require_agreement(ranks, task, simulator)
+        require_agreement(ranks, task, simulator, folder)
         with ranks.together():
             loop = opened(simulator)
+        require_same(ranks, {"the round after which it goes on": simulator.state.round})
         loop.evaluator = evaluator
         loop.on_round = on_round or loop.on_round
         asked = should_stop or loop.should_stop

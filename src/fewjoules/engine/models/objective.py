@@ -70,6 +70,14 @@ class Objective:
         return cls(tuple(terms), tuple(weights))
 
     @property
+    def named(self) -> str:
+        """The names of its functions, with their weights where there are several."""
+        names = [getattr(one, "__qualname__", type(one).__qualname__) for one in (term.function for term in self.terms)]
+        if self.weights == (1.0,):
+            return names[0]
+        return " + ".join(f"{weight!r} {name}" for weight, name in zip(self.weights, names, strict=True))
+
+    @property
     def needs_outputs(self) -> bool:
         """Whether a loss is a function of (outputs, targets)."""
         return any(not term.takes_model for term in self.terms)

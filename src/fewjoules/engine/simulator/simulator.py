@@ -154,10 +154,11 @@ class Simulator(Coordinator):
     def _warn_of_idle_ranks(self) -> None:
         each = participants_per_round(self.options)
         chunks = -(-each // self.execution.chunk)
-        if chunks < self.ranks.size:
+        idle = self.ranks.size - chunks
+        if idle > 0:
             warnings.warn(
                 f"{self.ranks.size} ranks share {each} clients a round, which train {self.execution.chunk} at a time: "
-                f"{self.ranks.size - chunks} of them have nothing to do; clients_at_a_time = "
+                f"{idle} of them {'has' if idle == 1 else 'have'} nothing to do; clients_at_a_time = "
                 f"{max(1, each // self.ranks.size)} gives each some, and may change last bits of the result",
                 FewJoulesWarning,
                 stacklevel=3,
