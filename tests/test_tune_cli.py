@@ -287,6 +287,24 @@ def test_an_option_that_cannot_be_is_refused_before_anything_is_written(tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {"scenario.toml"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "target", "says"),
+    [
+        ([], "target_accuracy = 0.01", ["the target accuracy must be above 0.", "got 0.01"]),
+        ([], "target_loss = 50", ["the target loss must be below ", "got 50"]),
+        (
+            ["--budget", "9 steps"],
+            "target_accuracy = 0.8",
+            ["the budget must allow the first 3 pilots", "got 9 client"],
+        ),
+        (["--budget", "1e-9 J"], "target_accuracy = 0.8", ["client-steps or", "got 1e-09 J"]),
+    ],
+)
+def test_what_the_untrained_model_or_the_first_plan_rules_out_leaves_nothing_behind(tmp_path, arguments, target, says):
+    assert_refused(tune(tmp_path, *arguments, text=trained_with(target)), *says)
+    assert {path.name for path in tmp_path.iterdir()} == {"scenario.toml"}
+
+
 def test_a_scenario_without_a_target_is_refused(tmp_path):
     assert_refused(
         tune(tmp_path, text=SCENARIO), "training.target_accuracy (or target_loss, target_perplexity) is missing"

@@ -170,6 +170,18 @@ def test_a_recipe_that_was_good_at_one_h_only_is_planned_with_it(found):
     assert plan_of(found).local_steps != 3
 
 
+def test_progress_calls_the_first_at_the_target_the_best():
+    told = []
+    tune_scenario(scenario_of(TEXT), CPU, tell=told.append)
+    racing = [
+        one for one in told if one.plan is None and any(two.news.result.reached for two in told[: one.news.pilots])
+    ]
+    assert racing
+    for one in racing:
+        steps = [ACCURACY.steps_to_target(two.news.result) for two in told[: one.news.pilots]]
+        assert one.expected_steps == min(number for number in steps if number is not None)
+
+
 def test_progress_tells_the_plan_and_its_spread_once_the_law_has_been_observed():
     told = []
     found = tune_scenario(

@@ -32,6 +32,7 @@ from fewjoules.tuning.outcome import Contender, News, Tuned
 from fewjoules.tuning.pilot import Laboratory
 from fewjoules.tuning.planning import Planning
 from fewjoules.tuning.race import SHORTEST_HEAT, Arm, Race
+from fewjoules.tuning.reach import require_room, require_untrained
 from fewjoules.tuning.replanning import replan
 from fewjoules.tuning.search import Search
 
@@ -54,8 +55,10 @@ class Tuner:
     def tune(self) -> Tuned:
         """Find the recipe."""
         start_metric = self.aim.of(*self.laboratory.start())
+        require_untrained(self.aim, start_metric)
         self.search = search = self._begun()
         race = _race_of(search, start_metric)
+        require_room(search, race)
         plain_rate = find_plain_rate(search, race, self._first_rate())
         race_optimisers(search, race)
         winner = train_to_target(search, race)
@@ -133,7 +136,9 @@ def _race_of(search: Search, start_metric: float) -> Race:
         lambda arms, steps: search.run([search.spec(arm, steps, to_target=True) for arm in arms]),
         search.aim,
         start_metric,
+        search.laboratory.start()[0],
         heat=local_steps * math.ceil(SHORTEST_HEAT / local_steps),
+        left=lambda: search.steps_within_budget(search.race_plan),
     )
 
 
