@@ -165,11 +165,16 @@ def test_json_prints_the_record_and_nothing_else(tmp_path):
     assert json.loads(done.stdout) == read_sealed(tmp_path / "out" / "tuning.json")
 
 
-def test_a_scenario_without_a_rounds_law_is_tuned(tmp_path):
+def test_a_scenario_without_a_rounds_law_gets_a_rough_one_of_plain_sgd(tmp_path):
     done = tune(tmp_path, text=TEXT.replace(LAW, ""))
     assert done.exit_code == 0, done.stderr
     assert "against SGD at its best step size, by its pace in the race" in " ".join(done.stdout.split())
-    assert Scenario.from_toml(tmp_path / "tuned.toml").rounds is None
+    written = Scenario.from_toml(tmp_path / "tuned.toml")
+    own = written.under_recipe().rounds
+    assert (written.rounds.c, written.rounds.a, written.rounds.q) == (own.c, own.a, own.q)
+    books = read_sealed(tmp_path / "out" / "tuning.json")["books"]
+    plain = ScenarioPlans(written).plan("flexible")
+    assert plain.energy_joules == pytest.approx(books["untuned_joules"], rel=0.5)
 
 
 def test_a_tuning_stopped_after_any_pilot_gives_the_same_results_when_resumed(tuned, tmp_path, monkeypatch):

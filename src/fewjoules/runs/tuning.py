@@ -2,11 +2,12 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fewjoules.arrays import IntArray
@@ -29,13 +30,13 @@ from fewjoules.scenario import Scenario
 from fewjoules.scenario.planned_fleet import needs_batch
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN
+from fewjoules.tuning.batches import NoiseScale
 from fewjoules.tuning.belief import PRIOR_A, PRIOR_C, PRIOR_Q, Choice
 from fewjoules.tuning.books import Budget, trainings_to_pay
 from fewjoules.tuning.naming import optimiser_name
 from fewjoules.tuning.outcome import Tuned
-from fewjoules.tuning.pilot import Laboratory, PilotResult
+from fewjoules.tuning.pilot import Laboratory
 from fewjoules.tuning.planning import Batches, FleetPlanning, choice_of
-from fewjoules.tuning.reference import Reference
 from fewjoules.tuning.tuner import Tuner
 
 SEED_OFFSET = 1000  # so that pilots have other weights, batches and parts of the data than the training
@@ -51,7 +52,8 @@ class Tuning:
     """A finished tuning: its outcome, its aim, and what a recipe in a scenario needs beside.
 
     ``untuned_joules`` is what a training takes that is not tuned, and ``untuned`` says which; both are None if that is
-    unknown. ``keeps_local_steps``: another H would be planned, but no step size was good there.
+    unknown, and so is ``plain_law``, the rough law of that training. ``keeps_local_steps``: another H would be planned,
+    but no step size was good there.
     """
 
     tuned: Tuned
@@ -64,6 +66,7 @@ class Tuning:
     keeps_local_steps: bool
     untuned: str | None
     untuned_joules: float | None
+    plain_law: PowerLawRounds | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -227,7 +230,8 @@ def tune_task(
         tuner.tell = Teller(tuner, tell)
     tuned = tuner.tune()
     free = tuner.search.plan()
-    joules = _plain_joules(tuner, laboratory.start()[0])
+    pace = _pace_of_plain(tuner, laboratory.start()[0])
+    joules = None if pace is None else pace * _raced_joules(tuner)
     return Tuning(
         tuned=tuned,
         aim=aim,
@@ -239,6 +243,7 @@ def tune_task(
         keeps_local_steps=free.local_steps != tuned.plan.local_steps,
         untuned=None if joules is None else f"{PLAIN.name} at its best step size, by its pace in the race",
         untuned_joules=joules,
+        plain_law=None if pace is None else _plain_law(tuner, pace),
     )
 
 
@@ -253,23 +258,34 @@ def _plan_or_none(problem: ControlProblem) -> Plan | None:
         return None
 
 
-def _plain_joules(tuner: Tuner, start_loss: float) -> float | None:
-    """Return the joules of plain SGD at its best step size to the target, by its pace in the race; None if unknown."""
+def _pace_of_plain(tuner: Tuner, start_loss: float) -> float | None:
+    """Return how many times the winner's steps plain SGD takes: as measured, or by its loss; None if unknown."""
     search, reference = tuner.search, tuner.search.raced
     plain = [one for one in search.pilots if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
     if reference is None or not plain:
         return None
-    pace = _pace_of_plain(search.aim, reference, plain, start_loss)
-    rounds = reference.steps / reference.plan.local_steps
-    joules = search.race_planning.round_joules(
-        search.message, reference.plan.local_steps, reference.plan.sparsity.tolist(), reference.plan.downlink_sparsity
-    )
-    return None if pace is None else pace * rounds * joules
-
-
-def _pace_of_plain(aim: Aim, reference: Reference, plain: Sequence[PilotResult], start_loss: float) -> float | None:
-    """Return how many times the winner's steps plain SGD takes: as measured, or else by its loss."""
-    reached = [steps for one in plain if (steps := aim.steps_to_target(one)) is not None]
+    reached = [steps for one in plain if (steps := search.aim.steps_to_target(one)) is not None]
     if reached:
         return min(reached) / reference.steps
     return reference.pace_of(min(plain, key=lambda one: (-one.local_steps_taken, one.final_loss())), start_loss)
+
+
+def _raced_joules(tuner: Tuner) -> float:
+    """Return the joules of the winner of the race to the target, at the plan of the race."""
+    search, plan = tuner.search, tuner.search.race_plan
+    assert search.raced is not None
+    joules = search.race_planning.round_joules(
+        search.message, plan.local_steps, plan.sparsity.tolist(), plan.downlink_sparsity
+    )
+    return search.raced.steps / plan.local_steps * joules
+
+
+def _plain_law(tuner: Tuner, pace: float) -> PowerLawRounds:
+    """Return the law of plain SGD with the usual batch: that of the recipe, with the tau of its pace in the race."""
+    search, law = tuner.search, tuner.search.belief.law()
+    assert search.raced is not None
+    choice = search.choice(search.race_plan)
+    delay = 1.0 + law.c * choice.local_steps**law.a * float(choice.powers(np.array([law.q]))[0])
+    usual, raced = tuner.planning.batch_size, search.race_planning.batch_size
+    slower = 1.0 if usual is None or raced is None else NoiseScale(usual, at=usual).delay(raced)
+    return replace(law, tau=pace * search.raced.steps / delay / slower)

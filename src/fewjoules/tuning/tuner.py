@@ -59,7 +59,7 @@ class Tuner:
         self.search = search = self._begun()
         race = _race_of(search, start_metric)
         require_room(search, race)
-        plain_rate = find_plain_rate(search, race, self._first_rate())
+        plain_rate = find_plain_rate(search, race, self.rate * self._batch_factor())
         race_optimisers(search, race)
         winner = train_to_target(search, race)
         reference = search.raced = search.reference = observed_reference(search, winner, race.results[winner])
@@ -89,10 +89,10 @@ class Tuner:
             prior_steps=None if self.prior_steps is None else delay * self.prior_steps,
         )
 
-    def _first_rate(self) -> float:
-        """Return the step size at which the search begins, for the batch of the race."""
-        usual, batch = self.planning.batch_size, self.search.planning.batch_size
-        return self.rate if usual is None or batch is None else self.rate * rate_factor(batch, usual)
+    def _batch_factor(self) -> float:
+        """Return by how much step sizes of the race differ from those of the usual batch."""
+        usual, batch = self.planning.batch_size, self.search.race_planning.batch_size
+        return 1.0 if usual is None or batch is None else rate_factor(batch, usual)
 
     def _outcome(self, race: Race, plain_rate: float, plan: Plan, arm: Arm) -> Tuned:
         search = self.search
@@ -107,7 +107,7 @@ class Tuner:
             belief=search.belief,
             pilots=tuple(search.pilots),
             contenders=_contenders(race),
-            plain_rate=plain_rate,
+            plain_rate=plain_rate / self._batch_factor(),
             client_steps=search.books.client_steps,
             joules=search.books.joules,
             expected_regret_joules=best_decision(search.belief, decisions)[1],
