@@ -165,11 +165,16 @@ def test_json_prints_the_record_and_nothing_else(tmp_path):
     assert json.loads(done.stdout) == read_sealed(tmp_path / "out" / "tuning.json")
 
 
-def test_a_scenario_without_a_rounds_law_is_tuned(tmp_path):
+def test_a_scenario_without_a_rounds_law_gets_a_rough_one_of_plain_sgd(tmp_path):
     done = tune(tmp_path, text=TEXT.replace(LAW, ""))
     assert done.exit_code == 0, done.stderr
     assert "against SGD at its best step size, by its pace in the race" in " ".join(done.stdout.split())
-    assert Scenario.from_toml(tmp_path / "tuned.toml").rounds is None
+    written = Scenario.from_toml(tmp_path / "tuned.toml")
+    own = written.under_recipe().rounds
+    assert (written.rounds.c, written.rounds.a, written.rounds.q) == (own.c, own.a, own.q)
+    books = read_sealed(tmp_path / "out" / "tuning.json")["books"]
+    plain = ScenarioPlans(written).plan("flexible")
+    assert plain.energy_joules == pytest.approx(books["untuned_joules"], rel=0.5)
 
 
 def test_a_tuning_stopped_after_any_pilot_gives_the_same_results_when_resumed(tuned, tmp_path, monkeypatch):
@@ -284,6 +289,24 @@ def test_without_out_the_file_is_named_after_the_scenario(tmp_path, monkeypatch)
 )
 def test_an_option_that_cannot_be_is_refused_before_anything_is_written(tmp_path, arguments, says):
     assert_refused(tune(tmp_path, *arguments), *says)
+    assert {path.name for path in tmp_path.iterdir()} == {"scenario.toml"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "target", "says"),
+    [
+        ([], "target_accuracy = 0.01", ["the target accuracy must be above 0.", "got 0.01"]),
+        ([], "target_loss = 50", ["the target loss must be below ", "got 50"]),
+        (
+            ["--budget", "9 steps"],
+            "target_accuracy = 0.8",
+            ["the budget must allow the first 3 pilots", "got 9 client"],
+        ),
+        (["--budget", "1e-9 J"], "target_accuracy = 0.8", ["client-steps or", "got 1e-09 J"]),
+    ],
+)
+def test_what_the_untrained_model_or_the_first_plan_rules_out_leaves_nothing_behind(tmp_path, arguments, target, says):
+    assert_refused(tune(tmp_path, *arguments, text=trained_with(target)), *says)
     assert {path.name for path in tmp_path.iterdir()} == {"scenario.toml"}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import fewjoules as fj
 from fewjoules.convergence.intervals import LawIntervals
 from fewjoules.physics.message_size import MessageSize
-from fewjoules.scenario.recipe_text import with_recipe
+from fewjoules.scenario.recipe_text import with_recipe, with_rounds
 from fewjoules.scenario.schema.recipe import RecipeSearch
 from tests import strategies
 from tests.scenario.test_recipe_table import FLEET, OWN_LIMITS, RECIPE, ROUNDS, SIZES
@@ -36,6 +36,21 @@ def law_intervals(draw, law):
     if not names:
         return None
     return LawIntervals(law, {name: (constants[name] * 0.9, constants[name] * 1.1) for name in sorted(names)})
+
+
+@settings(deadline=None, max_examples=60)
+@given(strategies.rounds_models(), st.none() | st.floats(0.0, 10.0), st.sampled_from([PLAIN + RECIPE, RECIPE + PLAIN]))
+def test_a_law_is_read_back_as_it_was_written_and_the_rest_stays(law, weight, before):
+    text = with_rounds(before, law, downlink_weight=weight, comment="rough")
+    found = read(text)
+    assert (found.rounds, found.downlink_weight) == (law, weight)
+    assert text.startswith(before)
+    assert found.recipe == read(before).recipe
+
+
+def test_a_law_that_is_there_is_not_replaced():
+    with pytest.raises(fj.InvalidInputError, match=r"must have no \[rounds\] yet"):
+        with_rounds(PLAIN + ROUNDS, LAW)
 
 
 @settings(deadline=None, max_examples=60)

@@ -15,7 +15,7 @@ from fewjoules.tuning.batches import PRIOR_SCALE, NoiseScale, first_batches, rat
 from fewjoules.tuning.books import Budget
 from fewjoules.tuning.planning import Batches, FleetPlanning
 from fewjoules.tuning.tuner import Tuner
-from tests.tuning.worlds import SyntheticLaboratory, World
+from tests.tuning.worlds import SyntheticLaboratory, World, name_of
 
 USUAL = 32
 SIZES = (4, 8, 16, 32, 64, 128, 256)
@@ -146,6 +146,14 @@ def test_another_batch_is_tried_where_many_trainings_can_pay_for_it():
     many, _ = tuned(world, batches, scale=3.0, trainings=100)
     assert {one.spec.options["batch_size"] for one in few.pilots} == {8}  # the best one by the prior
     assert true_joules(world, batches, 3.0, many) < 0.95 * true_joules(world, batches, 3.0, few)
+
+
+def test_the_step_size_of_plain_sgd_is_told_for_the_usual_batch():
+    world = World.random(1, "cheap bits")
+    found, _ = tuned(world, batches_of(world, joules_per_sample=3e-4, joules_per_step=2e-3), scale=3.0)
+    plain = {one.spec.learning_rate for one in found.pilots if name_of(one.spec.options) == "SGD"}
+    assert {one.spec.options["batch_size"] for one in found.pilots} == {8}
+    assert min(abs(found.plain_rate * rate_factor(8, USUAL) / rate - 1.0) for rate in plain) < 1e-9
 
 
 def test_pilots_are_booked_with_the_batch_that_they_trained_with():

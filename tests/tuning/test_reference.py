@@ -45,9 +45,13 @@ def test_before_the_first_evaluation_the_loss_falls_by_a_power_from_the_untraine
     assert reference_of().pace_of(result_of([20], [level]), start) == pytest.approx(4.0)
 
 
-def test_the_pace_of_a_pilot_that_learnt_nothing_or_beat_the_winner_is_unknown():
+def test_the_pace_of_a_pilot_that_learnt_nothing_is_unknown():
     assert reference_of().pace_of(result_of([20], [2.6]), 2.5) is None
-    assert reference_of().pace_of(result_of([20], [0.1]), 2.5) is None
+
+
+def test_a_pilot_whose_loss_falls_below_the_winners_is_judged_where_it_passes_the_winners_least():
+    longer = result_of([60, 180, 360], [1.5, 0.5, 0.1])
+    assert reference_of().pace_of(longer, 2.5) == pytest.approx(2.0)
 
 
 def test_sizes_are_told_by_the_longest_pilots_of_the_winners_optimiser():

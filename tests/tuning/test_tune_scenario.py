@@ -4,6 +4,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -68,6 +69,21 @@ def test_pilots_have_paid_after_as_many_trainings_as_their_price_has_savings(fou
 def test_a_scenario_without_a_rounds_law_is_tuned():
     found = tune_scenario(scenario_of(TEXT.replace(LAW, "")), CPU)
     assert found.untuned_joules > 0.0
+
+
+def test_without_a_step_size_in_the_file_no_law_of_plain_sgd_is_written(found):
+    bare = TEXT.replace(LAW, "")
+    assert "\n[rounds]\n" in tuned_text(scenario_of(bare), found, "2026-01-01")
+    without = scenario_of(bare.replace("learning_rate = 0.1\n", ""))
+    assert "\n[rounds]\n" not in tuned_text(without, found, "2026-01-01")
+
+
+def test_the_law_of_plain_sgd_takes_its_steps_at_the_plan_of_the_race(found):
+    raced = found.tuned.pilots[0].spec
+    law = found.plain_law
+    steps = law.tau * (1.0 + law.c * raced.local_steps**law.a * np.mean(np.array(raced.sparsity) ** law.q))
+    taken = found.untuned_joules / found.tuned.joules * found.tuned.client_steps / found.clients
+    assert steps == pytest.approx(taken, rel=0.1)
 
 
 def test_pilots_that_never_pay_say_so(found):
@@ -168,6 +184,18 @@ def test_a_recipe_that_was_good_at_one_h_only_is_planned_with_it(found):
     few = dataclasses.replace(found.tuned, plan=dataclasses.replace(found.tuned.plan, local_steps=3))
     assert plan_of(dataclasses.replace(found, tuned=few, keeps_local_steps=True)).local_steps == 3
     assert plan_of(found).local_steps != 3
+
+
+def test_progress_calls_the_first_at_the_target_the_best():
+    told = []
+    tune_scenario(scenario_of(TEXT), CPU, tell=told.append)
+    racing = [
+        one for one in told if one.plan is None and any(two.news.result.reached for two in told[: one.news.pilots])
+    ]
+    assert racing
+    for one in racing:
+        steps = [ACCURACY.steps_to_target(two.news.result) for two in told[: one.news.pilots]]
+        assert one.expected_steps == min(number for number in steps if number is not None)
 
 
 def test_progress_tells_the_plan_and_its_spread_once_the_law_has_been_observed():

@@ -1,12 +1,13 @@
 """The whole tuner in made-up worlds: ``python -m tests.tuning.worlds`` prints more of what is bounded here."""
 
+import contextlib
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fewjoules.errors import TargetOutOfReachError
+from fewjoules.errors import InvalidInputError, TargetOutOfReachError
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.books import Budget
 from tests.tuning.worlds import SyntheticLaboratory, World, score, scores, tuner_of
@@ -92,14 +93,36 @@ def test_the_same_seed_gives_the_same_answer(seed):
     assert (one.client_steps, one.joules) == (other.client_steps, other.joules)
 
 
-def test_a_budget_in_client_steps_or_joules_is_kept_but_for_the_first_race():
-    world = World.random(0)
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("part", [0.1, 0.25, 0.6, 1.0, 3.0])
+def test_a_budget_in_client_steps_or_joules_is_never_exceeded(seed, part):
+    world = World.random(seed)
     free = tuner_of(world).tune()
-    for budget, spent in (
-        (Budget(client_steps=0.6 * free.client_steps), lambda one: one.client_steps / (0.6 * free.client_steps)),
-        (Budget(joules=0.6 * free.joules), lambda one: one.joules / (0.6 * free.joules)),
-    ):
-        assert spent(tuner_of(world, budget=budget).tune()) <= 1.1
+    for budget in (Budget(client_steps=part * free.client_steps), Budget(joules=part * free.joules)):
+        tuner = tuner_of(world, budget=budget, trainings=1000)
+        with contextlib.suppress(TargetOutOfReachError, InvalidInputError):
+            tuner.tune()
+        assert tuner.search.books.client_steps <= (budget.client_steps or math.inf)
+        assert tuner.search.books.joules <= (budget.joules or math.inf)
+
+
+def test_a_budget_for_less_than_the_first_pilots_is_refused_with_what_they_take():
+    world = World.random(0)
+    laboratory = SyntheticLaboratory(world)
+    with pytest.raises(InvalidInputError, match=r"3 pilots, [\d,]+ client-steps or [\d.e+-]+ J, got 5 client-steps"):
+        tuner_of(world, laboratory=laboratory, budget=Budget(client_steps=5.0)).tune()
+    with pytest.raises(InvalidInputError, match=r"got 1e-09 J"):
+        tuner_of(world, laboratory=laboratory, budget=Budget(joules=1e-9)).tune()
+    assert not laboratory.specs
+
+
+def test_step_sizes_that_are_far_too_small_are_left_quickly():
+    world = replace(World.random(1), evaluation_deviation=0.0)
+    usual, tiny = tuner_of(world), replace(tuner_of(world), rate=1e-9)
+    found = tiny.tune()
+    assert found.client_steps < 2.0 * usual.tune().client_steps
+    plan = tiny.search.race_plan
+    assert 0.2 < found.plain_rate / world.optimisers["SGD"].rate_at(plan.local_steps) < 5.0
 
 
 def test_the_plan_is_that_of_the_law_believed_in_the_end():
@@ -150,10 +173,13 @@ def test_without_noise_the_steps_of_the_reference_are_those_of_the_world():
     assert tuned.belief.observations[0].steps == pytest.approx(truth, rel=0.05)
 
 
-def test_a_target_that_the_untrained_model_has_needs_no_search_of_long_curves():
-    world = replace(World.random(0), aim=Aim("loss", 10.0))
-    tuned = tuner_of(world).tune()
-    assert math.isfinite(tuned.plan.energy_joules)
+@pytest.mark.parametrize(("aim", "allowed"), [(Aim("loss", 10.0), "below 2.3"), (Aim("accuracy", 0.05), "above 0.1")])
+def test_a_target_that_the_untrained_model_has_is_refused_before_the_first_pilot(aim, allowed):
+    world = replace(World.random(0), aim=aim)
+    laboratory = SyntheticLaboratory(world)
+    with pytest.raises(InvalidInputError, match=f"target {aim.metric} must be {allowed}, .* got {aim.target:g}"):
+        tuner_of(world, laboratory=laboratory).tune()
+    assert not laboratory.specs
 
 
 def with_delay(world, c):

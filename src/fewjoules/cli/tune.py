@@ -203,8 +203,6 @@ def _carry_out(
     budget = Budget.parse(order.budget)
     where = choose_device(device)
     task = running.prepare_task(order.scenario, device, data_dir)
-    if not order.settings:
-        _begin(order, str(where), data_dir, held)
     again = f"fewjoules tune --resume {order.folder}"
     try:
         with running.disk_explained(order.folder, again), tuning_progress() as tell:
@@ -219,6 +217,7 @@ def _carry_out(
                 journal=order.folder / PILOTS,
                 tell=tell,
                 task=task,
+                begin=lambda: None if order.settings else _begin(order, str(where), data_dir, held),
             )
     except KeyboardInterrupt:
         typer.echo(f"stopped; every finished pilot is kept; resume with: {again}", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from fewjoules.runs.tuning import Progress
+    from fewjoules.runs.tuning_news import Progress
 
 
 @contextlib.contextmanager
@@ -33,11 +33,12 @@ def progress_lines(progress: "Progress") -> list[str]:
     lines = [f"pilot {news.pilots}, {news.doing}"]
     if result is not None:
         spec = result.spec
+        start = "" if spec.start == 0 else ", other weights"
         end = "blew up" if not result.alive else f"loss {result.final_loss():.3g}"
         reached = ", target reached" if result.reached else ""
         lines[0] += (
-            f": {optimiser_name(spec.options)}, step size {spec.learning_rate:.3g}, H {spec.local_steps}: {end} after "
-            f"{result.local_steps_taken} steps{reached}"
+            f": {optimiser_name(spec.options)}, step size {spec.learning_rate:.3g}, H {spec.local_steps}{start}: {end} "
+            f"after {result.local_steps_taken} steps{reached}"
         )
     lines.append(f"booked {_booked(progress)}")
     lines.append(f"best so far: {progress.optimiser}, step size {progress.learning_rate:.3g}, {_expected(progress)}")
@@ -54,7 +55,9 @@ def _booked(progress: "Progress") -> str:
 
 def _expected(progress: "Progress") -> str:
     """Say how many steps are expected to the target, how sure that is, and the plan that follows."""
-    if not math.isfinite(progress.expected_steps):
+    from fewjoules.tuning.reach import STOPPED
+
+    if progress.expected_steps > STOPPED:
         return "steps to the target unknown"
     text = f"about {progress.expected_steps:,.0f} steps to the target"
     if progress.spread is not None:

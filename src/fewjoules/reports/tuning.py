@@ -13,6 +13,7 @@ from fewjoules.runs.tuning import Tuning
 from fewjoules.tuning.naming import optimiser_name
 from fewjoules.tuning.outcome import Contender
 from fewjoules.tuning.pilot import PilotResult
+from fewjoules.tuning.reach import STOPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +31,23 @@ def equal_steps(tuning: Tuning) -> int:
 
 
 def ranked(tuning: Tuning) -> list[Ranked]:
-    """Return the contenders: the winner first, then those that went further in the race, by their loss."""
+    """Return the contenders: the winner, those at the target by their steps, then who went furthest, by their loss."""
     winner = _winner(tuning)
     steps = equal_steps(tuning)
     rows = [Ranked(one, _loss_after(tuning, one, steps), one is winner) for one in tuning.tuned.contenders]
-    return sorted(rows, key=lambda row: (not row.chosen, -row.contender.steps, row.contender.loss))
+    return sorted(rows, key=lambda row: (not row.chosen, *_standing(tuning, row.contender)))
 
 
 def _winner(tuning: Tuning) -> Contender | None:
-    """Return the contender of the chosen optimiser that went furthest; a final plan may have another step size."""
+    """Return the contender with the optimiser and step size of the recipe; a final plan may have another step size."""
+    rate = tuning.tuned.optimiser_options["learning_rate"]
     own = [one for one in tuning.tuned.contenders if one.name == tuning.tuned.optimiser and math.isfinite(one.loss)]
-    return max(own, key=lambda one: (one.steps, -one.loss), default=None)
+    return min(own, key=lambda one: (one.learning_rate != rate, *_standing(tuning, one)), default=None)
+
+
+def _standing(tuning: Tuning, one: Contender) -> tuple[bool, bool, float, float]:
+    reached = tuning.aim.reached(one.metric)
+    return not math.isfinite(one.loss), not reached, one.expected_steps if reached else -one.steps, one.loss
 
 
 def curve_of(tuning: Tuning, contender: Contender) -> PilotResult | None:
@@ -74,7 +81,7 @@ def ranking_cells(row: Ranked) -> tuple[str, ...]:
     one = row.contender
     if not math.isfinite(one.loss):
         return (one.name, f"{one.learning_rate:.3g}", str(one.steps), "blew up", "-", "-", "-")
-    expected = f"{one.expected_steps:,.0f}" if math.isfinite(one.expected_steps) else "unknown"
+    expected = f"{one.expected_steps:,.0f}" if one.expected_steps <= STOPPED else "unknown"
     cells = (f"{one.learning_rate:.3g}", str(one.steps), f"{row.equal_loss:.4g}", f"{one.loss:.4g}")
     return (one.name, *cells, f"{one.metric:.4g}", expected)
 

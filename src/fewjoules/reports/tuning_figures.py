@@ -34,6 +34,12 @@ def _name(pilot: PilotResult) -> str:
     return optimiser_name(pilot.spec.options)
 
 
+def _own(pilot: PilotResult) -> str:
+    """Say what tells the pilot from others of its optimiser, beside its step size and its plan."""
+    batch = pilot.spec.options.get("batch_size")
+    return ("" if batch is None else f", batches of {batch}") + ("" if pilot.spec.start == 0 else ", other weights")
+
+
 def _pilots(tuning: Tuning) -> Section:
     pilots, looks, aim = tuning.tuned.pilots, looks_of(tuning), tuning.aim
     percent = aim.metric == "accuracy"
@@ -63,7 +69,7 @@ def _room(values: list[float]) -> list[float]:
 
 
 def _pilot_trace(pilot: PilotResult, look: Look, scale: float, *, bold: bool) -> Json:
-    hover = f"{look.label}, step size {pilot.spec.learning_rate:.3g}, H {pilot.spec.local_steps}"
+    hover = f"{look.label}{_own(pilot)}, step size {pilot.spec.learning_rate:.3g}, H {pilot.spec.local_steps}"
     symbols = ["circle"] * (len(pilot.steps) - 1) + ["circle" if pilot.alive else "x"]
     return {
         "type": "scatter",
@@ -79,7 +85,9 @@ def _pilot_trace(pilot: PilotResult, look: Look, scale: float, *, bold: bool) ->
 
 def _in_words(pilot: PilotResult, metric: str) -> str:
     end = f"{metric} {pilot.metrics[-1]:.4g}" if pilot.alive else "a loss that blew up"
-    return f"{_name(pilot)}, step size {pilot.spec.learning_rate:.3g}, to {end} after {pilot.steps[-1]} steps"
+    return (
+        f"{_name(pilot)}{_own(pilot)}, step size {pilot.spec.learning_rate:.3g}, to {end} after {pilot.steps[-1]} steps"
+    )
 
 
 def _table(tuning: Tuning) -> Numbers:
@@ -95,7 +103,7 @@ def _cells(tuning: Tuning, pilot: PilotResult) -> tuple[str, ...]:
     level = spec.level is not None and pilot.steps_to_loss(spec.level) is not None
     ended = "at the target" if pilot.reached else "at its level of loss" if level else "after its steps"
     return (
-        _name(pilot),
+        _name(pilot) + _own(pilot),
         f"{spec.learning_rate:.3g}",
         str(spec.local_steps),
         span(np.array(spec.sparsity)),

@@ -1,6 +1,7 @@
 """The laboratory of a tuning: looks pilots up in a journal, and trains the missing ones here or in processes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -60,13 +61,21 @@ def options_of_pilots(task: ScenarioTask) -> Mapping[str, Any]:
 
 
 class JournaledPilots:
-    """Trains each pilot once; with ``workers`` several at once, by processes that make the task of an order."""
+    """Trains each pilot once; with ``workers`` several at once, by processes that make the task of an order.
+
+    ``begin`` is called before the first one, when everything that can be refused without a pilot has been checked.
+    """
 
     def __init__(
-        self, pilots: Pilots, journal: PilotJournal, workers: tuple[Executor, TaskOrder] | None = None
+        self,
+        pilots: Pilots,
+        journal: PilotJournal,
+        workers: tuple[Executor, TaskOrder] | None = None,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with what the journal has."""
         self._pilots, self._journal, self._workers = pilots, journal, workers
+        self._begin = functools.cache(begin)
 
     @property
     def clients(self) -> int:
@@ -79,6 +88,7 @@ class JournaledPilots:
 
     def run(self, specs: Sequence[PilotSpec]) -> list[PilotResult]:
         """Return the results in order; each one is in the journal as soon as it is known."""
+        self._begin()
         missing = {spec.key: spec for spec in specs if self._journal.find(spec) is None}
         for result in self._trained(list(missing.values())):
             self._journal.add(result)

@@ -23,13 +23,14 @@ class PilotJournal:
     """
 
     def __init__(self, path: Path | None = None, identity: Mapping[str, Any] | None = None) -> None:
-        """Read the journal, or begin a new one where there is none."""
+        """Read the journal; where there is none, the first pilot begins a new one."""
         self._path, self._found = path, dict[str, PilotResult]()
+        self._header: dict[str, Any] | None = None  # of a new file
         if path is None:
             return
         lines = _whole_lines(path)
         if not lines:
-            self._append({"version": JOURNAL_VERSION, "identity": json.loads(json.dumps(identity))})
+            self._header = {"version": JOURNAL_VERSION, "identity": json.loads(json.dumps(identity))}
             return
         header, *results = (_checked(path, number, line) for number, line in enumerate(lines, start=1))
         if header.get("version") != JOURNAL_VERSION or not isinstance(header.get("identity"), dict):
@@ -57,10 +58,12 @@ class PilotJournal:
     def _append(self, data: dict[str, Any]) -> None:
         if self._path is None:
             return
+        lines = [data] if self._header is None else [self._header, data]
         with self._path.open("ab") as stream:
-            stream.write(sealed_line(data))
+            stream.write(b"".join(map(sealed_line, lines)))
             stream.flush()
             os.fsync(stream.fileno())
+        self._header = None
 
 
 def _whole_lines(path: Path) -> list[bytes]:

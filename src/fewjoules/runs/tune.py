@@ -27,7 +27,8 @@ from fewjoules.runs.pilots import Pilots
 from fewjoules.runs.ranks import require_alone
 from fewjoules.runs.sources import collect
 from fewjoules.runs.training import Task
-from fewjoules.runs.tuning import ANY_LAW, LARGEST_SEED, SEED_OFFSET, Progress, aim_of, largest_batch, tune_task
+from fewjoules.runs.tuning import ANY_LAW, LARGEST_SEED, SEED_OFFSET, aim_of, largest_batch, tune_task
+from fewjoules.runs.tuning_news import Progress
 from fewjoules.scenario.planned_fleet import needs_batch, planned_fleet
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.books import Budget

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fewjoules.arrays import IntArray
@@ -24,15 +25,17 @@ from fewjoules.runs.pilot_journal import PilotJournal
 from fewjoules.runs.pilots import MORE_ASIDE, target_of
 from fewjoules.runs.processes import processes_of
 from fewjoules.runs.task import ScenarioTask, identity_of_task, prepare, require_training
+from fewjoules.runs.tuning_news import Progress, Teller
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.planned_fleet import needs_batch
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN
+from fewjoules.tuning.batches import NoiseScale
 from fewjoules.tuning.belief import PRIOR_A, PRIOR_C, PRIOR_Q, Choice
 from fewjoules.tuning.books import Budget, trainings_to_pay
 from fewjoules.tuning.naming import optimiser_name
-from fewjoules.tuning.outcome import News, Tuned
-from fewjoules.tuning.pilot import Laboratory, PilotResult
+from fewjoules.tuning.outcome import Tuned
+from fewjoules.tuning.pilot import Laboratory
 from fewjoules.tuning.planning import Batches, FleetPlanning, choice_of
 from fewjoules.tuning.tuner import Tuner
 
@@ -45,30 +48,12 @@ ANY_LAW = PowerLawRounds(tau=1.0, c=PRIOR_C, a=PRIOR_A, q=PRIOR_Q)  # stands whe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """What is known after a pilot: the best optimiser so far, its step size, and how many steps it may take.
-
-    ``allowed_client_steps`` and ``allowed_joules`` are the budget of all pilots, None where there is none of the kind.
-    ``spread`` is the standard deviation of ln(steps), None before the law has been observed; ``plan`` is that of the
-    current belief, None as long as there is none.
-    """
-
-    news: News
-    allowed_client_steps: float | None
-    allowed_joules: float | None
-    optimiser: str
-    learning_rate: float
-    expected_steps: float
-    spread: float | None = None
-    plan: Plan | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tuning:
     """A finished tuning: its outcome, its aim, and what a recipe in a scenario needs beside.
 
     ``untuned_joules`` is what a training takes that is not tuned, and ``untuned`` says which; both are None if that is
-    unknown. ``keeps_local_steps``: another H would be planned, but no step size was good there.
+    unknown, and so is ``plain_law``, the rough law of that training. ``keeps_local_steps``: another H would be planned,
+    but no step size was good there.
     """
 
     tuned: Tuned
@@ -81,6 +66,7 @@ class Tuning:
     keeps_local_steps: bool
     untuned: str | None
     untuned_joules: float | None
+    plain_law: PowerLawRounds | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -160,10 +146,12 @@ def tune_scenario(
     journal: Path | None = None,
     tell: Callable[[Progress], None] | None = None,
     task: ScenarioTask | None = None,
+    begin: Callable[[], None] = lambda: None,
 ) -> Tuning:
     """Find the recipe of a scenario; a ``journal`` keeps every finished pilot and brings back those it has.
 
     ``aim`` is the target, by default that of [training], and ``task`` the prepared scenario, if there is one already.
+    ``begin`` is called before the first pilot.
     """
     wanted = require_aim(scenario) if aim is None else aim
     seed = usual_seed(scenario) if seed is None else require_integer("seed", seed, low=0, high=LARGEST_SEED)
@@ -178,7 +166,7 @@ def tune_scenario(
     order = TaskOrder.of(task, data_dir, wanted, seed)
     with contextlib.nullcontext() if count == 1 else processes_of(count) as executor:
         return tune_task(
-            JournaledPilots(pilots, kept, None if executor is None else (executor, order)),
+            JournaledPilots(pilots, kept, None if executor is None else (executor, order), begin),
             problem,
             wanted,
             task.training.learning_rate or USUAL_RATE,
@@ -239,10 +227,11 @@ def tune_task(
         seed=seed,
     )
     if tell is not None:
-        tuner.tell = _Teller(tuner, tell)
+        tuner.tell = Teller(tuner, tell)
     tuned = tuner.tune()
     free = tuner.search.plan()
-    joules = _plain_joules(tuner, laboratory.start()[0])
+    pace = _pace_of_plain(tuner, laboratory.start()[0])
+    joules = None if pace is None else pace * _raced_joules(tuner)
     return Tuning(
         tuned=tuned,
         aim=aim,
@@ -254,6 +243,7 @@ def tune_task(
         keeps_local_steps=free.local_steps != tuned.plan.local_steps,
         untuned=None if joules is None else f"{PLAIN.name} at its best step size, by its pace in the race",
         untuned_joules=joules,
+        plain_law=None if pace is None else _plain_law(tuner, pace),
     )
 
 
@@ -268,67 +258,34 @@ def _plan_or_none(problem: ControlProblem) -> Plan | None:
         return None
 
 
-def _plain_joules(tuner: Tuner, start_loss: float) -> float | None:
-    """Return the joules of plain SGD at its best step size to the target, by its pace in the race; None if unknown."""
+def _pace_of_plain(tuner: Tuner, start_loss: float) -> float | None:
+    """Return how many times the winner's steps plain SGD takes: as measured, or by its loss; None if unknown."""
     search, reference = tuner.search, tuner.search.raced
     plain = [one for one in search.pilots if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
     if reference is None or not plain:
         return None
-    best = min(plain, key=lambda one: (-one.local_steps_taken, one.final_loss()))
-    pace = reference.pace_of(best, start_loss)
-    rounds = reference.steps / reference.plan.local_steps
+    reached = [steps for one in plain if (steps := search.aim.steps_to_target(one)) is not None]
+    if reached:
+        return min(reached) / reference.steps
+    return reference.pace_of(min(plain, key=lambda one: (-one.local_steps_taken, one.final_loss())), start_loss)
+
+
+def _raced_joules(tuner: Tuner) -> float:
+    """Return the joules of the winner of the race to the target, at the plan of the race."""
+    search, plan = tuner.search, tuner.search.race_plan
+    assert search.raced is not None
     joules = search.race_planning.round_joules(
-        search.message, reference.plan.local_steps, reference.plan.sparsity.tolist(), reference.plan.downlink_sparsity
+        search.message, plan.local_steps, plan.sparsity.tolist(), plan.downlink_sparsity
     )
-    return None if pace is None else pace * rounds * joules
+    return search.raced.steps / plan.local_steps * joules
 
 
-class _Teller:
-    """Adds to the news of a tuner what it believes."""
-
-    def __init__(self, tuner: Tuner, tell: Callable[[Progress], None]) -> None:
-        self._tuner, self._tell = tuner, tell
-        self._planned: tuple[int, Plan] | None = None  # number of observations, and the plan after them
-
-    def __call__(self, news: News) -> None:
-        search = self._tuner.search
-        best = self._best()
-        steps, spread, plan = search.aim.expected_steps(best), None, None
-        if search.belief.known:
-            plan = self._plan()
-            steps, spread = search.belief.predicted_steps(search.choice(plan))
-        told = Progress(
-            news=news,
-            allowed_client_steps=self._allowed_client_steps(news),
-            allowed_joules=search.budget.joules,
-            optimiser=optimiser_name(best.spec.options),
-            learning_rate=best.spec.learning_rate,
-            expected_steps=steps,
-            spread=spread,
-            plan=plan,
-        )
-        self._tell(told)
-
-    def _best(self) -> PilotResult:
-        """Return the pilot with the least loss among those that went furthest in the race, or the winner's."""
-        search = self._tuner.search
-        if search.reference is not None:
-            return search.reference.pilot
-        alive = [one for one in search.pilots if one.alive] or search.pilots
-        furthest = max(one.local_steps_taken for one in alive)
-        return min((one for one in alive if one.local_steps_taken == furthest), key=PilotResult.final_loss)
-
-    def _plan(self) -> Plan:
-        search = self._tuner.search
-        seen = len(search.belief.observations)
-        if self._planned is None or self._planned[0] != seen:
-            self._planned = (seen, search.plan())
-        return self._planned[1]
-
-    def _allowed_client_steps(self, news: News) -> float | None:
-        """Return what the budget allows in all; by default a multiple of the steps that a training seems to take."""
-        budget = self._tuner.budget
-        if budget.joules is not None or budget.client_steps is not None:
-            return budget.client_steps
-        steps = news.expected_steps
-        return None if steps is None else budget.trainings * steps * self._tuner.laboratory.clients
+def _plain_law(tuner: Tuner, pace: float) -> PowerLawRounds:
+    """Return the law of plain SGD with the usual batch: that of the recipe, with the tau of its pace in the race."""
+    search, law = tuner.search, tuner.search.belief.law()
+    assert search.raced is not None
+    choice = search.choice(search.race_plan)
+    delay = 1.0 + law.c * choice.local_steps**law.a * float(choice.powers(np.array([law.q]))[0])
+    usual, raced = tuner.planning.batch_size, search.race_planning.batch_size
+    slower = 1.0 if usual is None or raced is None else NoiseScale(usual, at=usual).delay(raced)
+    return replace(law, tau=pace * search.raced.steps / delay / slower)

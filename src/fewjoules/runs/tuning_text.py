@@ -8,7 +8,7 @@ from fewjoules import __version__
 from fewjoules.convergence.intervals import within_range
 from fewjoules.runs.tuning import Tuning
 from fewjoules.scenario import Scenario
-from fewjoules.scenario.recipe_text import with_recipe
+from fewjoules.scenario.recipe_text import with_recipe, with_rounds
 
 TUNING_VERSION = 1
 
@@ -17,7 +17,7 @@ def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
     """Return the text of the scenario with the recipe, its law, sizes and limits, and what finding it took."""
     tuned = tuning.tuned
     return with_recipe(
-        scenario.text,
+        _with_plain_law(scenario, tuning),
         tuning.recipe,
         tuned.belief.law(),
         tuned.belief.intervals(),
@@ -30,6 +30,23 @@ def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
         pilot_client_steps=tuned.client_steps,
         pilot_joules=tuned.joules,
         comment=f"found by fewjoules {__version__} tune on {date} with seed {tuning.seed}",
+    )
+
+
+def _with_plain_law(scenario: Scenario, tuning: Tuning) -> str:
+    """Return the text of the scenario with [rounds] of plain SGD if it has none, so that other schemes can be planned.
+
+    Where [training] has no step size, they cannot be trained, and it stays as it is.
+    """
+    training = scenario.training
+    if scenario.rounds is not None or tuning.plain_law is None or training is None or training.learning_rate is None:
+        return scenario.text
+    return with_rounds(
+        scenario.text,
+        tuning.plain_law,
+        downlink_weight=tuning.downlink_weight,
+        participation=_participation(scenario),
+        comment="plain SGD by its pace in the race of fewjoules tune, which is rough",
     )
 
 

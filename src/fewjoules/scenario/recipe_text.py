@@ -69,6 +69,25 @@ def with_recipe(
     return written
 
 
+def with_rounds(
+    text: str,
+    law: Law,
+    *,
+    downlink_weight: float | None = None,
+    participation: float | None = None,
+    comment: str = "",
+) -> str:
+    """Return the text of a scenario that has no [rounds] with this law at its end."""
+    before = parse_toml(text)
+    if "rounds" in before:
+        raise InvalidInputError("the scenario must have no [rounds] yet, got one")
+    table = _plain(_law(law, None) | _known({"downlink_weight": downlink_weight, "participation": participation}))
+    lines = ["[rounds]", *([f"# {comment}"] if comment else []), *_lines(table)]
+    written = _spliced(text, len(text), lines, "\r\n" if "\r\n" in text else "\n")
+    assert parse_toml(written) == before | {"rounds": table}
+    return written
+
+
 def _known(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 

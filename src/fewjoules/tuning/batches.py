@@ -95,9 +95,10 @@ def choose_batch(search: Search, reference: Reference, trainings: int) -> Refere
         gains = {one: _gain(search, first, best, one, scale, trainings) for one in near}
         batch = max(gains, key=gains.__getitem__, default=raced)
         expected = first.reference.steps * scale.delay(batch)
-        if batch in tried or gains[batch] <= 0.0 or not _is_affordable(search, best, batch, expected):
+        limit = _limit(search, best, batch, expected)
+        if batch in tried or gains[batch] <= 0.0 or limit < expected:
             break
-        found = _tried(search, best, batch, math.ceil(MARGIN * expected))
+        found = _tried(search, best, batch, limit)
         tried.add(batch)
         scale = scale.after(batch, found.reference.steps / first.reference.steps)
         best = min(best, found, key=lambda one: one.joules)
@@ -134,8 +135,13 @@ def _gain(search: Search, first: _Measured, best: _Measured, batch: int, scale: 
     return float(scale.weights @ (trainings * np.maximum(best.joules - joules, 0.0) - joules))
 
 
-def _is_affordable(search: Search, best: _Measured, batch: int, steps: float) -> bool:
-    return steps <= search.budget.steps_left(search.books, best.reference.steps, _step_joules(search, batch))
+def _limit(search: Search, best: _Measured, batch: int, expected: float) -> int:
+    """Return the steps after which a pilot is given up; 0 if the budget does not allow the expected ones."""
+    left = search.budget.steps_left(search.books, best.reference.steps, _step_joules(search, batch))
+    limit, local_steps = math.ceil(MARGIN * expected), search.race_plan.local_steps
+    if expected > left:
+        return 0
+    return min(limit, local_steps * int(left / local_steps)) if search.budget.is_fixed else limit
 
 
 def _step_joules(search: Search, batch: int) -> float:

@@ -35,7 +35,7 @@ def train_to_target(search: Search, race: Race) -> Arm:
             break
         if best is not None and not is_steady(search, arm, other_starts(search, race)):
             continue
-        race.results[arm] = _followed_to_target(search, arm, limit, extended=best is None)
+        race.results[arm] = _followed_to_target(search, race.results[arm], arm, limit, extended=best is None)
         best = _better(search, race, best, arm)
     if best is None:
         raise out_of_reach(search, [race.results[arm] for arm in finalists], math.inf)
@@ -72,10 +72,13 @@ def _is_affordable(search: Search, race: Race, arm: Arm, limit: float, *, first:
     return within or (first and search.budget.allows_a_training)
 
 
-def _followed_to_target(search: Search, arm: Arm, limit: float, *, extended: bool) -> PilotResult:
-    """Train an arm for up to ``limit`` steps, and ``extended`` while its curve promises the target not far off."""
+def _followed_to_target(search: Search, result: PilotResult, arm: Arm, limit: float, *, extended: bool) -> PilotResult:
+    """Follow a pilot for up to ``limit`` steps, and ``extended`` while its curve promises the target not far off."""
     for _ in range(EXTENSIONS if extended else 1):
-        (result,) = search.run([search.spec(arm, math.ceil(limit), to_target=True)])
+        most = search.capped(limit, search.race_plan, taken=result.local_steps_taken)
+        if result.reached or most <= result.local_steps_taken:
+            break
+        (result,) = search.run([search.spec(arm, most, to_target=True)])
         expected = search.aim.expected_steps(result)
         if result.reached or not result.alive or expected > HOPELESS * limit:
             break
@@ -84,11 +87,16 @@ def _followed_to_target(search: Search, arm: Arm, limit: float, *, extended: boo
 
 
 def _better(search: Search, race: Race, best: Arm | None, arm: Arm) -> Arm | None:
-    """Return the better of the best finalist and the one that was just trained, if any reached the target."""
+    """Return the better of the best finalist and the one that was just trained, if any reached the target.
+
+    If none has, but a budget in steps or joules is spent, it is the one that was just trained.
+    """
     result = race.results[arm]
     steps = search.aim.steps_to_target(result)
     if steps is not None:
         return arm if best is None or steps < search.aim.expected_steps(race.results[best]) else best
     if not result.alive:
         search.notes.append(f"{arm.optimiser.name} with step size {arm.rate:g} blew up on its way to the target.")
+    elif best is None and search.steps_within_budget(search.race_plan) < search.race_plan.local_steps:
+        return arm
     return best

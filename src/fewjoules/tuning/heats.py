@@ -71,9 +71,16 @@ def other_starts(search: Search, race: Race) -> int:
 
 
 def _affordable(search: Search, race: Race, steps: int, part: float, least: int, most: int) -> int:
-    """Return how many pilots of so many further steps fit into a part of the budget that is left."""
+    """Return how many pilots of so many further steps fit into a part of the budget that is left.
+
+    They are ``least`` or more, unless a budget in steps or joules does not allow so many.
+    """
     left = steps_left(search, race)
-    return most if math.isinf(left) else max(least, min(most, int(part * left / steps)))
+    if math.isinf(left):
+        return most
+    if search.budget.is_fixed:
+        least = min(least, int(max(left, 0.0) / steps))
+    return max(least, min(most, int(part * left / steps)))
 
 
 def _leaves_a_training(search: Search, race: Race, optimisers: int) -> bool:

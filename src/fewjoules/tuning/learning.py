@@ -50,14 +50,17 @@ def _worthwhile_pilot(search: Search, trainings: int) -> tuple[Plan, float] | No
     steps = LEVEL_PART * search.predicted_steps(plan)
     price_joules = steps / plan.local_steps * decisions[worth.decision].round_joules
     left = search.steps_left(search.predicted_steps(best), plan)
-    return None if worth.saves_joules * trainings <= price_joules or steps > left else (plan, steps)
+    affordable = steps <= left and search.pilots_within_budget(plan.local_steps, plan) >= 1.0
+    return (plan, steps) if affordable and worth.saves_joules * trainings > price_joules else None
 
 
 def _observe_level(search: Search, reference: Reference, plan: Plan, limit: int) -> None:
     """Train a plan to the level of the reference, for ``limit`` steps at the most, and update the belief."""
-    taken = _pilot_to_level(search, reference, plan, limit).steps_to_loss(reference.level)
+    pilot = _pilot_to_level(search, reference, plan, limit)
+    taken = pilot.steps_to_loss(reference.level)
     if taken is None:
-        search.observe(plan, reference.steps_to_target(limit), UNFINISHED * LEVEL_DEVIATION)
+        most = min(limit, pilot.spec.steps)
+        search.observe(plan, reference.steps_to_target(most), UNFINISHED * LEVEL_DEVIATION)
     else:
         search.observe(plan, reference.steps_to_target(taken), LEVEL_DEVIATION)
 
@@ -67,8 +70,8 @@ def _pilot_to_level(search: Search, reference: Reference, plan: Plan, limit: int
     rate, level = reference.rate_at(plan), reference.level
     for _ in range(TRIES):
         arm = Arm(reference.winner.optimiser, rate)
-        (result,) = search.run([search.spec(arm, limit, plan, level=level)])
-        if result.alive or result.steps_to_loss(level) is not None:
+        (result,) = search.run([search.spec(arm, search.capped(limit, plan), plan, level=level)])
+        if result.alive or result.steps_to_loss(level) is not None or search.pilots_within_budget(limit, plan) < 1.0:
             break
         rate /= 2.0
     return result

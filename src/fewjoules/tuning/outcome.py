@@ -33,7 +33,10 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """The outcome: options of the optimiser and of messages, the plan, the belief, and everything that led to it."""
+    """The outcome: options of the optimiser and of messages, the plan, the belief, and everything that led to it.
+
+    ``plain_rate`` is the best step size of plain SGD with the batch that the training had before.
+    """
 
     optimiser: str
     optimiser_options: dict[str, OptionValue]

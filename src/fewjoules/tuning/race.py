@@ -20,6 +20,9 @@ PART_OF_WAY = 0.2  # to the target, that plain SGD goes in the first heat
 MOST_HEATS = 7  # of plain SGD, to get there: the next is twice as long, or has a smaller step size if all blew up
 STEP = 2.0  # factor between neighbouring step sizes
 AS_GOOD = 1.03  # steps or a loss within this factor of the best are as good
+STILL = 1e-3  # part of the first loss, by which a step size that is not far too small lowers it in a heat
+FARTHER = (STEP**2, STEP**4)  # times the largest step size, where all are far too small
+MOST_JUMPS = 8  # to such step sizes
 LEAST_RATE = 1e-6  # below which no smaller step size is tried
 
 
@@ -38,20 +41,25 @@ class Race:
     follow: Callable[[Sequence[Arm], int], list[PilotResult]]  # trains arms for so many steps from the start
     aim: Aim
     start_metric: float
+    start_loss: float
     heat: int  # local steps, whole rounds
     results: dict[Arm, PilotResult] = field(default_factory=dict)
     steady: set[Arm] = field(default_factory=set)  # that survive other starts (steadiness.py)
     longer_heat: int | None = None  # of plain SGD, where one of the shortest length was too short to see anything
+    left: Callable[[], float] = lambda: math.inf  # local steps that a budget in steps or joules still allows
 
     def run_plain(self, rate: float, most: int) -> None:
         """Find the step size of plain SGD, beginning with up to ``most`` of them, and the length of a heat."""
         arms = [Arm(PLAIN, factor * rate) for factor in FIRST_RATES[:most]]
         for tried in range(MOST_HEATS):
             self.hold(arms)
+            self._leave_standstill()
             if most == len(FIRST_RATES):
                 self._extend(PLAIN)
             best = self.ranked()[:2]
             if tried == MOST_HEATS - 1 or (best and self._way(best[0]) >= PART_OF_WAY):
+                return
+            if best and not self._affordable(best, 2 * self.heat):
                 return
             if best:
                 self.heat = self.longer_heat = 2 * self.heat
@@ -66,8 +74,10 @@ class Race:
         rate = plain[0].rate if plain else min(arm.rate for arm in self.results)
         spec = next(iter(self.results.values())).spec
         typical = sorted(spec.sparsity)[len(spec.sparsity) // 2]
-        self.heat *= 2 if longer else 1
         arms = [Arm(one, one.first_rate(rate)) for one in optimisers(spec.local_steps, typical)[:most]]
+        both = [*plain[:1], *arms[:1]]
+        longer = longer and self._affordable(both, 2 * self.heat) == both
+        self.heat *= 2 if longer else 1
         self.hold([*plain[:1], *arms] if longer else arms)
         self.hold([Arm(arm.optimiser, arm.rate / STEP**2) for arm in arms if self._blew_up(arm)])
 
@@ -92,10 +102,22 @@ class Race:
         if smaller not in self.ranked() and not self._blew_up(smaller):
             self.hold([smaller])
 
-    def hold(self, arms: Sequence[Arm]) -> None:
-        """Train arms to the end of the heat."""
-        if arms:
-            self.results |= dict(zip(arms, self.follow(arms, self.heat), strict=True))
+    def hold(self, arms: Sequence[Arm]) -> bool:
+        """Train arms to the end of the heat, the first ones if a budget does not allow all; whether any was trained."""
+        chosen = self._affordable(arms, self.heat)
+        if chosen:
+            self.results |= dict(zip(chosen, self.follow(chosen, self.heat), strict=True))
+        return bool(chosen)
+
+    def _affordable(self, arms: Sequence[Arm], heat: int) -> list[Arm]:
+        """Return the first arms, as many as the budget allows to go on to the end of a heat."""
+        left, found = self.left(), []
+        for arm in arms:
+            left -= max(0, heat - (self.results[arm].local_steps_taken if arm in self.results else 0))
+            if left < 0.0:
+                break
+            found.append(arm)
+        return found
 
     def ranked(self) -> list[Arm]:
         """Return the arms that went the whole heat and did not blow up, the best first."""
@@ -135,21 +157,31 @@ class Race:
     def _blew_up(self, arm: Arm) -> bool:
         return arm in self.results and not self.results[arm].alive
 
+    def _leave_standstill(self) -> None:
+        """Try step sizes far larger while none has moved the loss."""
+        for _ in range(MOST_JUMPS):
+            if min(result.final_loss() for result in self.results.values()) < (1.0 - STILL) * self.start_loss:
+                return
+            largest = max(arm.rate for arm in self.results)
+            if self._blew_up(Arm(PLAIN, largest)) or not self.hold([Arm(PLAIN, one * largest) for one in FARTHER]):
+                return
+
     def _way(self, arm: Arm) -> float:
         """Return which part of the way to the target an arm has come."""
         return self.aim.progress(self.aim.best(self.results[arm]), self.start_metric)
 
     def _extend(self, optimiser: Optimiser) -> None:
         """Try larger or smaller step sizes while the best one is the largest or the smallest that was tried."""
-        while True:
+        held = True
+        while held:
             mine = sorted(arm.rate for arm in self.results if arm.optimiser == optimiser)
             order = [arm for arm in self.ranked() if arm.optimiser == optimiser]
             if not order:
                 return
             best = order[0].rate
             if best == mine[-1]:
-                self.hold([Arm(optimiser, STEP * best)])
+                held = self.hold([Arm(optimiser, STEP * best)])
             elif math.isclose(best, mine[0]) and mine[0] > LEAST_RATE:
-                self.hold([Arm(optimiser, best / STEP)])
+                held = self.hold([Arm(optimiser, best / STEP)])
             else:
                 return

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from fewjoules.errors import TargetOutOfReachError
+from fewjoules.errors import InvalidInputError, TargetOutOfReachError
+from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.pilot import PilotResult
 from fewjoules.tuning.race import Race
 from fewjoules.tuning.search import Search
@@ -11,7 +12,36 @@ from fewjoules.tuning.search import Search
 HOPELESS = 200.0  # a target that seems so many times further away than a pilot went is out of reach
 JUDGED = 3  # best arms, all of which must be hopeless
 TELLING = 5  # evaluations that a curve needs before it is called hopeless
+FIRST_PILOTS = 3  # two step sizes of plain SGD and another optimiser
 STOPPED = 1e12  # expected steps above which a curve has stopped getting better
+
+
+def require_untrained(aim: Aim, start_metric: float) -> None:
+    """Refuse a target that takes no training."""
+    if aim.reached(start_metric):
+        better = "above" if aim.rises else "below"
+        raise InvalidInputError(
+            f"the target {aim.metric} must be {better} {start_metric:.4g}, which the model has on the data kept aside "
+            f"before any training, got {aim.target:g}"
+        )
+
+
+def require_room(search: Search, race: Race) -> None:
+    """Refuse a budget that does not allow the first pilots."""
+    least, plan = FIRST_PILOTS * race.heat, search.race_plan
+    if search.steps_within_budget(plan) >= least:
+        return
+    client_steps = least * search.laboratory.clients
+    joules = least / plan.local_steps * search.round_joules(plan)
+    got = (
+        f"{search.budget.client_steps:g} client-steps"
+        if search.budget.joules is None
+        else f"{search.budget.joules:g} J"
+    )
+    raise InvalidInputError(
+        f"the budget must allow the first {FIRST_PILOTS} pilots, {client_steps:,} client-steps or {joules:.3g} J, got "
+        f"{got}"
+    )
 
 
 def require_reachable(search: Search, race: Race) -> None:

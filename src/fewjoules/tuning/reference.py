@@ -58,11 +58,15 @@ class Reference:
     def pace_of(self, other: PilotResult, start_loss: float) -> float | None:
         """Return how many times the winner's steps another pilot at the same plan took to its loss; None if unknown.
 
-        ``start_loss`` is that of the untrained model.
+        A pilot whose loss fell below all of the winner's is judged by its steps to the winner's least. ``start_loss``
+        is that of the untrained model.
         """
-        level, first = other.final_loss(), self.pilot.losses[0]
+        level, first, taken = other.final_loss(), self.pilot.losses[0], float(other.local_steps_taken)
+        if level < min(self.pilot.losses):
+            level = min(self.pilot.losses)
+            taken = other.steps_to_loss(level) or taken
         if not first <= level < start_loss:
             own = self.pilot.steps_to_loss(level)
         else:
             own = self.pilot.steps[0] * math.log(start_loss / level) / math.log(start_loss / first)
-        return None if own is None or own <= 0.0 or level >= start_loss else other.local_steps_taken / own
+        return None if own is None or own <= 0.0 or level >= start_loss else taken / own

@@ -22,6 +22,11 @@ def replan(search: Search, reference: Reference) -> tuple[Plan, Arm]:
     if not _has_moved(plan, reference.plan):
         return plan, reference.winner
     search.doing = "looking for the step size of the plan"
+    if search.pilots_within_budget(LEVEL_PART * search.predicted_steps(plan), plan) < 1.0:
+        search.notes.append(
+            "The budget ended before the replanned H and sparsity were tried; the H of the race is kept."
+        )
+        return search.plan(reference.plan.local_steps), reference.winner
     arm, steps = _best_arm(search, reference, plan)
     if not math.isfinite(steps):
         search.notes.append("No step size was good at the replanned H and sparsity; the plan of the race is kept.")
@@ -42,9 +47,10 @@ def _best_arm(search: Search, reference: Reference, plan: Plan) -> tuple[Arm, fl
     scaled, level = reference.rate_at(plan), reference.level
     expected = search.predicted_steps(plan)
     affordable = search.steps_left(expected, plan) / max(LEVEL_PART * expected, 1.0)
+    affordable = min(affordable, search.pilots_within_budget(LEVEL_PART * expected, plan))
     arms = [Arm(reference.winner.optimiser, factor * scaled) for factor in RATES]
     arms = arms[: max(1, int(min(affordable, len(arms))))]
-    limit = math.ceil(PATIENCE * LEVEL_PART * expected)
+    limit = search.capped(PATIENCE * LEVEL_PART * expected, plan, pilots=len(arms))
     results = search.run([search.spec(arm, limit, plan, level=level) for arm in arms])
     taken = [one.steps_to_loss(level) or math.inf if one.alive else math.inf for one in results]
     penalties = [1.0 + RATE_PENALTY * math.log2(arm.rate / scaled) for arm in arms]

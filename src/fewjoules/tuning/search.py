@@ -113,6 +113,24 @@ class Search:
         """Return how many more local steps at a plan the budget allows, if a training takes ``training_steps``."""
         return self.budget.steps_left(self.books, training_steps, self.round_joules(plan) / plan.local_steps)
 
+    def steps_within_budget(self, plan: Plan) -> float:
+        """Return how many more local steps at a plan a budget in steps or joules allows; infinite without one."""
+        return max(self.steps_left(0.0, plan), 0.0) if self.budget.is_fixed else math.inf
+
+    def pilots_within_budget(self, steps: float, plan: Plan) -> float:
+        """Return how many more pilots of so many steps a budget in steps or joules allows; infinite without one."""
+        return self.steps_within_budget(plan) / (plan.local_steps * math.ceil(steps / plan.local_steps))
+
+    def capped(self, steps: float, plan: Plan, *, taken: int = 0, pilots: int = 1) -> int:
+        """Return the steps of each of some pilots in whole rounds, or as many as a fixed budget allows.
+
+        ``taken`` are booked already.
+        """
+        wanted, left = plan.local_steps * math.ceil(steps / plan.local_steps), self.steps_within_budget(plan) / pilots
+        if wanted - taken <= left:
+            return wanted
+        return taken + plan.local_steps * int(left / plan.local_steps)
+
     def _news(self, result: PilotResult) -> News:
         return News(
             doing=self.doing,

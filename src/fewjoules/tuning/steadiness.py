@@ -20,7 +20,9 @@ def is_steady(search: Search, arm: Arm, starts: int, plan: Plan | None = None) -
     """Whether an arm survives pilots from so many other starts, at the plan of the race or another one."""
     chosen = search.race_plan if plan is None else plan
     steps = max(STEPS, LEAST_ROUNDS * chosen.local_steps)
-    return all(one.alive for one in search.run([search.spec(arm, steps, chosen, start=1 + n) for n in range(starts)]))
+    starts = int(min(starts, search.pilots_within_budget(steps, chosen)))
+    others = [search.spec(arm, steps, chosen, start=1 + n) for n in range(starts)]
+    return all(one.alive for one in search.run(others))
 
 
 def settle(search: Search, race: Race, starts: Callable[[], int]) -> None:

@@ -32,6 +32,7 @@ from fewjoules.tuning.outcome import Contender, News, Tuned
 from fewjoules.tuning.pilot import Laboratory
 from fewjoules.tuning.planning import Planning
 from fewjoules.tuning.race import SHORTEST_HEAT, Arm, Race
+from fewjoules.tuning.reach import require_room, require_untrained
 from fewjoules.tuning.replanning import replan
 from fewjoules.tuning.search import Search
 
@@ -54,9 +55,11 @@ class Tuner:
     def tune(self) -> Tuned:
         """Find the recipe."""
         start_metric = self.aim.of(*self.laboratory.start())
+        require_untrained(self.aim, start_metric)
         self.search = search = self._begun()
         race = _race_of(search, start_metric)
-        plain_rate = find_plain_rate(search, race, self._first_rate())
+        require_room(search, race)
+        plain_rate = find_plain_rate(search, race, self.rate * self._batch_factor())
         race_optimisers(search, race)
         winner = train_to_target(search, race)
         reference = search.raced = search.reference = observed_reference(search, winner, race.results[winner])
@@ -86,10 +89,10 @@ class Tuner:
             prior_steps=None if self.prior_steps is None else delay * self.prior_steps,
         )
 
-    def _first_rate(self) -> float:
-        """Return the step size at which the search begins, for the batch of the race."""
-        usual, batch = self.planning.batch_size, self.search.planning.batch_size
-        return self.rate if usual is None or batch is None else self.rate * rate_factor(batch, usual)
+    def _batch_factor(self) -> float:
+        """Return by how much step sizes of the race differ from those of the usual batch."""
+        usual, batch = self.planning.batch_size, self.search.race_planning.batch_size
+        return 1.0 if usual is None or batch is None else rate_factor(batch, usual)
 
     def _outcome(self, race: Race, plain_rate: float, plan: Plan, arm: Arm) -> Tuned:
         search = self.search
@@ -104,7 +107,7 @@ class Tuner:
             belief=search.belief,
             pilots=tuple(search.pilots),
             contenders=_contenders(race),
-            plain_rate=plain_rate,
+            plain_rate=plain_rate / self._batch_factor(),
             client_steps=search.books.client_steps,
             joules=search.books.joules,
             expected_regret_joules=best_decision(search.belief, decisions)[1],
@@ -133,7 +136,9 @@ def _race_of(search: Search, start_metric: float) -> Race:
         lambda arms, steps: search.run([search.spec(arm, steps, to_target=True) for arm in arms]),
         search.aim,
         start_metric,
+        search.laboratory.start()[0],
         heat=local_steps * math.ceil(SHORTEST_HEAT / local_steps),
+        left=lambda: search.steps_within_budget(search.race_plan),
     )
 
 
