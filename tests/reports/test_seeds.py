@@ -62,6 +62,7 @@ def test_the_headline_says_that_the_best_is_alone(tmp_path):
         "flexible reached 97 % with every one of 5 seeds (8.5 J on average, 8 to 9), for less than any other scheme "
         "beyond the noise; dense took 10.1 times as much."
     )
+    assert [row_of(runs, name)["noise"] for name in ("flexible", "dense")] == ["least", ""]
 
 
 def test_two_seeds_cannot_tell_a_tie(tmp_path):

@@ -137,7 +137,8 @@ def _row(group: SchemeRuns, verdict: Verdict, judged: Sequence[Verdict], before:
         last = UNKNOWN if verdict.times_least is None else ratio(verdict.times_least)
     else:
         last = UNKNOWN if tested is None else aim(group.runs).said(tested.mean)
-    noise = ("tied" if verdict.tied else "",) if _told(judged) else ()
+    word = "tied" if sum(bool(one.tied) for one in judged) > 1 else "least"
+    noise = (word if verdict.tied else "",) if _told(judged) else ()
     cells = (
         group.name,
         str(group.runs[0].summary.local_steps),
