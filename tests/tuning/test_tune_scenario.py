@@ -102,7 +102,8 @@ def test_the_number_of_processes_changes_nothing(found):
 
 def test_a_scenario_without_a_target_is_refused():
     with pytest.raises(
-        InvalidInputError, match=r"small: training\.target_accuracy \(or target_loss, target_perplexity\) is missing"
+        InvalidInputError,
+        match=r"small: training\.target_accuracy \(or target_loss, target_perplexity, target_metric\) is missing",
     ):
         tune_scenario(scenario_of(SCENARIO), CPU)
 
