@@ -72,6 +72,7 @@ class Bench:
 
     def tune(self, part: float) -> Record:
         """Tune a recipe with a part of the usual budget."""
+        from fewjoules.engine.models.networks import statistics_count
         from fewjoules.planner.schemes import flexible
         from fewjoules.runs.tuning import scenario_batches
         from fewjoules.tuning.books import Budget
@@ -91,6 +92,7 @@ class Bench:
         )
         found = tuner.tune()
         plan = found.plan
+        bits = planning.sizes[found.message].bits(plan.parameters, plan.sparsity)
         return {
             "optimiser": found.optimiser,
             "options": found.optimiser_options | found.message_options,
@@ -102,7 +104,7 @@ class Bench:
             "joules": plan.energy_joules,
             "gap": plan.relative_gap,
             "law": [found.belief.law().tau, found.belief.law().c, found.belief.law().a, found.belief.law().q],
-            "mean_bits": float(np.mean(planning.sizes[found.message].bits(plan.parameters, plan.sparsity))),
+            "mean_bits": float(np.mean(bits)) + 32.0 * statistics_count(self.task.model),
             "pilot_client_steps": found.client_steps,
             "pilot_joules": found.joules,
             "share": found.client_steps / (plan.rounds * plan.local_steps * lab.clients),
