@@ -257,7 +257,10 @@ def test_help_teaches():
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_interrupted_reproduction_keeps_its_trainings_ends_its_processes_and_says_how_to_go_on(tmp_path, processes):
-    out, script = tmp_path / "out", "import sys; from fewjoules.cli import main; sys.exit(main())"
+    out = tmp_path / "out"
+    # a shell starts background jobs with Ctrl-C ignored, and programs inherit that
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    script += "from fewjoules.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", script, "reproduce", "fig2c", "--quick", "--device", "cpu"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
