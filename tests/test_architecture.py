@@ -10,7 +10,7 @@ import fewjoules
 
 SOURCE = Path(fewjoules.__file__).parent
 REPRODUCTION = Path(__file__).parents[1] / "reproduction" / "src" / "fewjoules_reproduction"
-SHARED = {"arrays", "cores", "errors", "files", "measurements", "own_code", "provenance", "torchrun"}
+SHARED = {"arrays", "cores", "errors", "extras", "files", "measurements", "own_code", "provenance", "torchrun"}
 CORE = {"planner", "convergence", "physics"}
 OF_REPORTS = {"runs", "tuning", "scenario", "ledger", "profiles", "metering", *CORE}
 ALLOWED = {

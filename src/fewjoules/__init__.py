@@ -18,6 +18,7 @@ from fewjoules.errors import (
     InvalidInputError,
     TargetOutOfReachError,
 )
+from fewjoules.extras import require_extra
 from fewjoules.physics.availability import Availability
 from fewjoules.physics.fleet import Fleet
 from fewjoules.physics.message_size import MessageSize
@@ -82,7 +83,7 @@ __all__ = [
 ]
 
 
-# module of each name that is loaded on first use: pydantic and PyTorch are slow to import
+# module of each name that is loaded on first use: pydantic and PyTorch are slow to import, and PyTorch is an extra
 _LATE = {
     "Callback": "runs.callbacks",
     "ClientSlices": "runs.sources",
@@ -103,4 +104,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("fewjoules.loggers")
     if name not in _LATE:
         raise AttributeError(f"module 'fewjoules' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fewjoules.{_LATE[name]}"), name)
+    module = _LATE[name]
+    if module != "scenario":
+        require_extra("train", f"fewjoules.{name}")
+    return getattr(importlib.import_module(f"fewjoules.{module}"), name)

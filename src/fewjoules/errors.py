@@ -8,7 +8,8 @@ FewJoulesError
 ├── TargetOutOfReachError  pilot runs do not come near the target; the message says how near they came
 ├── RankError              another process of a training failed, or cannot be reached any more
 ├── DeploymentError        a process of a deployment failed or was too slow; the message shows the end of its log
-└── MeterError             a meter of energy stopped giving readings; the message names it
+├── MeterError             a meter of energy stopped giving readings; the message names it
+└── MissingLibraryError    a library that an extra brings is not installed (also an ImportError)
 """
 
 import math
@@ -56,6 +57,10 @@ class DeploymentError(FewJoulesError):
 
 class MeterError(FewJoulesError):
     """A meter of energy stopped giving readings that can be trusted; the message names it."""
+
+
+class MissingLibraryError(FewJoulesError, ImportError):
+    """A library that an extra of FewJoules brings is not installed; the message says what to install."""
 
 
 class FewJoulesWarning(UserWarning):

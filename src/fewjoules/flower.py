@@ -26,10 +26,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'fewjoules.flower' has no attribute {name!r}")
     from importlib import import_module
 
-    try:
-        home = import_module(f"fewjoules.integrations.flower.{_HOMES[name]}")
-    except ModuleNotFoundError as error:
-        if error.name != "flwr":
-            raise
-        raise ImportError("fewjoules.flower needs Flower: pip install 'fewjoules[flower]'") from error
-    return getattr(home, name)
+    from fewjoules.extras import extras_explained, require_extra
+
+    require_extra("flower", "fewjoules.flower", "flwr")
+    with extras_explained(f"fewjoules.flower.{name}"):
+        return getattr(import_module(f"fewjoules.integrations.flower.{_HOMES[name]}"), name)

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import MissingLibraryError
 from fewjoules.ledger.frames import pandas_frame, polars_frame
 from fewjoules.ledger.parquet import write_table
 from fewjoules.ledger.schema import LEDGER, METRICS, TABLES
@@ -50,5 +50,7 @@ def test_marks_are_words_and_unknown_numbers_are_null():
 @pytest.mark.parametrize(("library", "frame"), [("pandas", pandas_frame), ("polars", polars_frame)])
 def test_a_missing_library_is_named_with_its_extra(monkeypatch, library, frame):
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(InvalidInputError, match=rf"to_{library} needs the package {library}.*fewjoules\[dataframes\]"):
+    with pytest.raises(
+        MissingLibraryError, match=rf"to_{library} needs {library}: pip install 'fewjoules\[dataframes\]"
+    ):
         frame(some_rows(METRICS), METRICS)

@@ -15,6 +15,7 @@ from fewjoules.cli.console import console, plain_errors, require_one_process
 from fewjoules.cli.entrants import entries_of, require_names, require_rates, usual_names
 from fewjoules.comparing.turns import MOST_SEEDS, Turn, require_same_choices, seeds_from, train_turns, turns_of
 from fewjoules.errors import DivergedError, InvalidInputError, require_integer
+from fewjoules.extras import require_extra
 from fewjoules.planner.schemes import SCHEMES
 from fewjoules.runs.files import PAGE
 from fewjoules.scenario import Scenario
@@ -94,6 +95,7 @@ def compare(
       fewjoules compare --resume comparison             after Ctrl-C or a power cut
     """
     with plain_errors(), contextlib.ExitStack() as held:
+        require_extra("train", "fewjoules compare")
         require_one_process("fewjoules compare")
         from fewjoules.runs.folder import beginning, require_new_folder
         from fewjoules.runs.lock import locked

@@ -17,6 +17,7 @@ from fewjoules.errors import (
     RankError,
     TargetOutOfReachError,
 )
+from fewjoules.extras import extras_explained
 from fewjoules.torchrun import follows_another_rank, ranks_started
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def plain_errors() -> Iterator[None]:
         warnings.simplefilter("ignore" if follows_another_rank() else "always", FewJoulesWarning)
         warnings.showwarning = lambda message, *_args, **_kw: typer.echo(f"warning: {message}", err=True)
         try:
-            yield
+            with extras_explained("this command"):
+                yield
         except (FewJoulesError, OSError) as error:
             if not (follows_another_rank() and _is_known_to_ranks(error)):
                 typer.echo("\n".join([f"error: {_sentence(error)}", *getattr(error, "__notes__", ())]), err=True)

@@ -7,6 +7,7 @@ import typer
 
 from fewjoules.cli.console import plain_errors
 from fewjoules.errors import InvalidInputError
+from fewjoules.extras import require_extra
 from fewjoules.runs.files import CHECKPOINT, MODEL
 
 
@@ -26,6 +27,7 @@ def export(
       fewjoules export comparison/flexible --out best.safetensors
     """
     with plain_errors():
+        require_extra("train", "fewjoules export")
         from fewjoules.runs.checkpoint import exported_tensors, save_tensors
 
         checkpoint, target = _checkpoint_of(Path(run)), Path(out)

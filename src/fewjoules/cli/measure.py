@@ -15,6 +15,7 @@ from fewjoules.cli.calibrate import calibrate_gpu
 from fewjoules.cli.console import plain_errors
 from fewjoules.cli.progress import phases
 from fewjoules.errors import InvalidInputError, require_number
+from fewjoules.extras import require_extra
 from fewjoules.files import whole_file
 from fewjoules.metering.meter import Meter
 from fewjoules.metering.protocol import LIMIT_SECONDS, Bench, Protocol
@@ -89,6 +90,7 @@ def measure_step(
         calibrate_gpu(clocks_from)
         return
     with plain_errors(), _new_file(out, profile, seconds_only) as write:
+        require_extra("train", "fewjoules measure step")
         from fewjoules.reports.measured import shortfalls, step_profile, step_table
         from fewjoules.runs.device import choose_device, gpu_uuid
         from fewjoules.runs.measuring.machine import machine_name
@@ -139,6 +141,7 @@ def measure_codec(
       fewjoules measure codec fleet.toml --sparsities 10,100,1000
     """
     with plain_errors(), _new_file(out, profile, seconds_only) as write:
+        require_extra("train", "fewjoules measure codec")
         from fewjoules.reports.measured import codec_profile, codec_table, shortfalls
         from fewjoules.runs.device import choose_device
         from fewjoules.runs.measuring.machine import machine_name

@@ -9,6 +9,7 @@ import typer
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
 from fewjoules.errors import InvalidInputError
+from fewjoules.extras import require_extra
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEME_NAMES
 from fewjoules.runs.files import PAGE, PLAN
@@ -77,6 +78,7 @@ def train(
       fewjoules train fleet.toml --data-dir ~/mnist --plots pdf --out run3
     """
     with plain_errors(), contextlib.ExitStack() as held:
+        require_extra("train", "fewjoules train")
         from fewjoules.runs.entry import planned_entry
         from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
         from fewjoules.runs.lock import locked

@@ -14,6 +14,7 @@ from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors, require_one_process
 from fewjoules.cli.tuning_progress import tuning_progress
 from fewjoules.errors import InvalidInputError, require_integer
+from fewjoules.extras import require_extra
 from fewjoules.runs.files import PAGE, PILOTS, TUNING
 from fewjoules.scenario import Scenario
 
@@ -92,6 +93,7 @@ def tune(
     docs/tuning.md explains how the pilots are chosen and how to read the page.
     """
     with plain_errors(), contextlib.ExitStack() as held:
+        require_extra("train", "fewjoules tune")
         require_one_process("fewjoules tune")
         from fewjoules.runs.lock import locked
         from fewjoules.runs.settings import require_undamaged

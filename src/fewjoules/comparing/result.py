@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.extras import require_extra
 from fewjoules.reports.booked import outcome
 from fewjoules.reports.comparison import guard_sentences
 from fewjoules.reports.comparison_file import scheme_summaries
@@ -57,12 +57,9 @@ class Comparison:
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return one row for each scheme; a number with a range has the columns NAME, NAME_least and NAME_most."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise InvalidInputError(
-                "to_pandas needs the package pandas; pip install 'fewjoules[dataframes]'"
-            ) from error
+        require_extra("dataframes", "to_pandas", "pandas")
+        import pandas
+
         return pandas.DataFrame([_flat(one) for one in self.schemes])
 
 

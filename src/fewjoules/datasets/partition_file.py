@@ -12,6 +12,7 @@ import numpy as np
 
 from fewjoules.arrays import IntArray
 from fewjoules.errors import InvalidInputError
+from fewjoules.extras import require_extra
 from fewjoules.files import require_regular
 from fewjoules.measurements import read_whole_numbers
 
@@ -79,6 +80,7 @@ def _from_csv(path: Path, samples: int, clients: int) -> _Rows:
 
 
 def _from_parquet(path: Path, samples: int, clients: int) -> _Rows:
+    require_extra("dataframes", f"reading {path}", "pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.extras import require_extra
 from fewjoules.ledger.parquet import arrow_table
 from fewjoules.ledger.schema import RowArray, TableSchema
 
@@ -13,21 +13,13 @@ if TYPE_CHECKING:
 
 def pandas_frame(rows: RowArray, table: TableSchema) -> "pandas.DataFrame":
     """Return the rows as a pandas data frame, in which unknown numbers are NaN."""
-    try:
-        import pandas  # noqa: F401 - pyarrow needs it
-    except ImportError as error:
-        raise _missing("pandas") from error
+    require_extra("dataframes", "to_pandas", "pandas", "pyarrow")
     return arrow_table(rows, table).to_pandas()
 
 
 def polars_frame(rows: RowArray, table: TableSchema) -> "polars.DataFrame":
     """Return the rows as a polars data frame."""
-    try:
-        import polars
-    except ImportError as error:
-        raise _missing("polars") from error
+    require_extra("dataframes", "to_polars", "polars", "pyarrow")
+    import polars
+
     return polars.DataFrame(polars.from_arrow(arrow_table(rows, table)))
-
-
-def _missing(library: str) -> InvalidInputError:
-    return InvalidInputError(f"to_{library} needs the package {library}; pip install 'fewjoules[dataframes]'")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fewjoules.errors import InvalidInputError
+from fewjoules.extras import require_extra
 from fewjoules.files import require_regular, whole_file
 from fewjoules.ledger.schema import METRICS, RowArray, TableSchema
 
@@ -17,6 +18,7 @@ _FIRST_NAME = b"fedjoule."  # in place of ``fewjoules.`` in files written before
 
 def write_table(path: str | Path, table: TableSchema, blocks: Iterable[RowArray]) -> None:
     """Write the rows of all blocks, in row groups of a fixed size whatever the size of the blocks."""
+    require_extra("dataframes", f"writing {path}", "pyarrow")
     import pyarrow.parquet as pq
 
     schema = arrow_schema(table)
@@ -36,6 +38,7 @@ def read_table(path: str | Path, table: TableSchema) -> RowArray:
 
 def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None = None) -> Iterator[RowArray]:
     """Read the rows of a file, at most ``GROUP_ROWS`` at a time; columns not asked for keep their defaults."""
+    require_extra("dataframes", f"reading {path}", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from fewjoules.arrays import Flags, FloatArray, IntArray
 from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
+from fewjoules.extras import require_extra
 from fewjoules.files import require_regular
 from fewjoules.measurements import read_columns, read_header
 
@@ -218,6 +219,7 @@ def _parquet_columns(path: Path, names: tuple[str, ...]) -> dict[str, FloatArray
 
 
 def _parquet(path: Path, columns: list[str] | None) -> Any:
+    require_extra("dataframes", f"reading {path}", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -7,6 +7,7 @@ from fewjoules.datasets.shapes import CLASSES, SHAPES, TEXTS, USUAL_CONTEXT
 from fewjoules.engine.models.architectures import ARCHITECTURES, Images, Shape, Text
 from fewjoules.engine.models.architectures.base import MAX_SIZES
 from fewjoules.errors import InvalidInputError
+from fewjoules.extras import require_extra
 from fewjoules.own_code import is_own
 from fewjoules.scenario.own_data import own_data
 from fewjoules.scenario.schema.tables import ModelTable
@@ -29,6 +30,7 @@ def sizes(model: ModelTable, training: TrainingTable | None, folder: Path) -> tu
         known = ARCHITECTURES[architecture]
         return known.parameters(shape, **_sizes(model, architecture)), known.statistics
     _require_unused(model, tuple(MAX_SIZES), "a network of your own has its own sizes")
+    require_extra("train", f"model.architecture = {architecture!r}", "torch")
     from fewjoules.engine.models.networks import parameter_count, statistics_count
 
     network = _own_network(architecture, shape, folder)
@@ -119,6 +121,7 @@ def _own_network(architecture: str, shape: Shape | None, folder: Path) -> Any:
 
 
 def _counted_flops(architecture: str, shape: Shape, folder: Path) -> float:
+    require_extra("train", f"model.architecture = {architecture!r}", "torch")
     from fewjoules.engine.models.networks import counted_flops_per_sample
 
     network = _own_network(architecture, shape, folder)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.extras import require_extra
 from fewjoules.runs.callbacks import Callback, OngoingRun
 from fewjoules.runs.loggers.scalars import scalars_of
 
@@ -21,12 +21,7 @@ class TensorBoard(Callback):
 
     def __init__(self, folder: str | Path) -> None:
         """Refuse to start without the package tensorboard."""
-        try:
-            import torch.utils.tensorboard  # noqa: F401
-        except ImportError as error:
-            raise InvalidInputError(
-                "TensorBoard logging needs the package tensorboard; pip install 'fewjoules[tensorboard]'"
-            ) from error
+        require_extra("tensorboard", "logging for TensorBoard")
         self.folder = Path(folder)
         self._writer: SummaryWriter | None = None
         self._evaluated = False

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fewjoules.errors import InvalidInputError
+from fewjoules.extras import require_extra
 from fewjoules.runs.callbacks import Callback, OngoingRun
 from fewjoules.runs.loggers.scalars import scalars_of
 
@@ -20,12 +20,9 @@ class WandB(Callback):
 
     def __init__(self, project: str | None = None, **init: Any) -> None:
         """Refuse to start without the package wandb; nothing is logged yet."""
-        try:
-            import wandb
-        except ImportError as error:
-            raise InvalidInputError(
-                "logging to Weights & Biases needs the package wandb; pip install 'fewjoules[wandb]'"
-            ) from error
+        require_extra("wandb", "logging to Weights & Biases")
+        import wandb
+
         self._init, self._start = {"project": project, **init}, wandb.init
         self._run: Any = None
         self._evaluated = False
