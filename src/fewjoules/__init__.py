@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fewjoules.runs.tune import tune
     from fewjoules.scenario import Scenario
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Availability",
