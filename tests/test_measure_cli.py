@@ -2,7 +2,6 @@
 
 import functools
 import re
-import sys
 import tomllib
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from tests.test_bad_input import assert_refused, run, write
 def quick(monkeypatch, tmp_path):
     """Measure for moments, on a machine without a meter."""
     short = functools.partial(Protocol, cool_down_seconds=0.0, window_seconds=0.001, resolutions=0.0, idle_windows=2)
-    monkeypatch.setattr(sys.modules["fewjoules.cli.measure"], "Protocol", short)
+    monkeypatch.setattr("fewjoules.cli.measure.Protocol", short)
     sysfs = tmp_path / "sys"
     sysfs.mkdir()
     monkeypatch.setenv("FEWJOULES_SYSFS", str(sysfs))

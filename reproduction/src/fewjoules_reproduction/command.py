@@ -51,7 +51,7 @@ def reproduce(
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
 ) -> None:
-    """Reproduce the evaluation of the paper, with a verdict on each of its claims.
+    """Reproduce the paper's evaluation, with a verdict on each claim.
 
     Fig. 1 needs no training and takes seconds. Fig. 2 trains LeNet5 on MNIST (2c, 2d) and ResNet20 on CIFAR-10 (2a, 2b)
     by every scheme and baseline with three seeds, for which a GPU is advisable. Beyond the paper are lte (bits a

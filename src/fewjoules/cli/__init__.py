@@ -6,31 +6,14 @@ from typing import Annotated
 import typer
 
 from fewjoules import __version__
-from fewjoules.cli.calibrate import calibrate
-from fewjoules.cli.compare import compare
-from fewjoules.cli.export import export
-from fewjoules.cli.measure import measure
-from fewjoules.cli.plan import plan
 from fewjoules.cli.plugins import CommandGroup
-from fewjoules.cli.profiles import profiles
-from fewjoules.cli.train import train
-from fewjoules.cli.tune import tune
 
 app = typer.Typer(
     cls=CommandGroup,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(plan)
-app.command()(tune)
-app.command()(train)
-app.command()(compare)
-app.command()(export)
-app.command()(profiles)
-app.add_typer(calibrate, name="calibrate")
-app.add_typer(measure, name="measure")
 
 
 def _version(wanted: bool) -> None:
@@ -45,7 +28,21 @@ def fewjoules(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Federated learning for the fewest joules."""
+    """Federated learning for the fewest joules.
+
+    Describe your devices in a scenario file; FewJoules plans how sparse their updates should be and how many local
+    steps to take, trains that way, and accounts for every joule. Commands that train need PyTorch:
+    pip install 'fewjoules[train]'.
+
+    Examples:
+
+    \b
+      fewjoules compare             the embedded scenario: all schemes, half a minute
+      fewjoules plan                its plan of least energy and the proof
+      fewjoules plan fleet.toml     that of your own devices
+      fewjoules train fleet.toml    train it
+      fewjoules plan --help         every option, with examples
+    """
 
 
 def main() -> None:

@@ -9,14 +9,23 @@ from fewjoules.errors import InvalidInputError, require_integer, require_number
 from fewjoules.physics.fleet import MAX_DEVICES
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS
 
-calibrate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Fit the models to measurements.")
+calibrate = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help=(
+        "Fit the models to measurements.\n\nExamples:\n\n\b\n"
+        "  fewjoules calibrate gpu examples/gpu-measurements.csv\n"
+        "  fewjoules calibrate rounds examples/pilot-runs.csv\n"
+    ),
+)
 
 
 @calibrate.command("gpu")
 def calibrate_gpu(
     measurements: Annotated[str, typer.Argument(metavar="FILE.csv", help="One measured operating point per row.")],
 ) -> None:
-    """Fit the power and time of one SGD step to measurements, as a [device.gpu] table.
+    """Fit power and time of an SGD step, as a [device.gpu] table.
 
     The CSV has a header line and the columns core_volts, core_hertz, memory_hertz, power_watts and step_seconds. Vary
     both clocks independently; at least 4 rows.

@@ -71,7 +71,7 @@ def compare(
     no_guard: options.NoGuard = False,
     json_only: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON and nothing else.")] = False,
 ) -> None:
-    """Train every scheme to the same target and show the joules each took.
+    """Train every scheme to the same target and compare their joules.
 
     With the same seed all schemes start from the same weights, data and devices. The table ranks them by the joules
     they took to reach the target; a scheme that did not reach it in its rounds is marked. With several seeds

@@ -15,10 +15,10 @@ def export(
     run: Annotated[str, typer.Argument(help="Results folder of a run (of a scheme, after compare), or a checkpoint.")],
     out: Annotated[str, typer.Option(metavar="FILE", help="Where the model goes; must not exist.")] = MODEL,
 ) -> None:
-    """Write the model of a run's last checkpoint, whatever has become of its other files.
+    """Write the model of a run that is not finished.
 
     A finished run has its model in model.safetensors already. This command is for a run that was stopped, or that
-    cannot go on; it needs the checkpoint and nothing else.
+    cannot go on; it needs the last checkpoint and nothing else, whatever has become of the other files.
 
     Examples:
 

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from fewjoules.reports.measured import Circumstances
 
 measure = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Measure what steps and messages cost on this machine."
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help=(
+        "Measure what steps and messages cost on this machine.\n\nExamples:\n\n\b\n"
+        "  fewjoules measure step fleet.toml --out pi.toml\n"
+        "  fewjoules measure codec fleet.toml\n"
+    ),
 )
 
 _Scenario = Annotated[
@@ -69,11 +76,11 @@ def measure_step(
         typer.Option(metavar="FILE.csv", help="Measure nothing: fit the GPU model to recorded operating points."),
     ] = None,
 ) -> None:
-    """Measure local steps of the scenario's model and optimiser, as a [[device]] table.
+    """Measure the local steps of a scenario, as a [[device]] table.
 
-    Steps are taken as the simulator takes them, ten in a row, on random samples of the shape of the scenario's data.
-    Idle power is measured first. Each batch size is warmed up and then tried until the 95 % interval of the mean is
-    within 2 % of it. Joules and seconds are fitted as a fixed part of a step and a part for each sample.
+    Steps of its model and optimiser are taken as the simulator takes them, ten in a row, on random samples of the
+    shape of its data. Idle power is measured first. Each batch size is warmed up and then tried until the 95 % interval
+    of the mean is within 2 % of it. Joules and seconds are fitted as a fixed part of a step and a part for each sample.
 
     Without a meter only seconds are measured, and the exit code is 1. --clocks-from fits power and time at several
     clocks of a GPU, which you set and recorded, as fewjoules calibrate gpu does; clocks are never changed here.
@@ -128,9 +135,11 @@ def measure_codec(
     max_seconds: _MaxSeconds = LIMIT_SECONDS,
     allow_outside: options.AllowOutside = False,
 ) -> None:
-    """Measure selection, encoding and decoding of the scenario's updates, as a [[device]] table.
+    """Measure coding the updates of a scenario, as a [[device]] table.
 
-    Messages are written and read on the processor, as on a device, with the scenario's compressor and kind of values.
+    Selection, encoding and decoding are measured with the scenario's compressor and kind of values; messages are
+    written and read on the processor, as on a device.
+
     Joules and seconds are fitted as a part for each parameter of the model and a part for each entry that is sent: a
     parameter is passed in writing and in reading, an entry costs the mean of writing and reading one. The protocol is
     that of fewjoules measure step.

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from fewjoules.cli.commands import LATE, as_command, in_order_of_use, load_own
 from fewjoules.cli.console import plain_errors
 from fewjoules.errors import FewJoulesError
 
@@ -21,16 +22,16 @@ NOT_INSTALLED = {
 
 
 class CommandGroup(TyperGroup):
-    """The commands of FewJoules, followed by those of installed plug-ins in the order of their names."""
+    """The commands of FewJoules in the order of use, followed by those of installed plug-ins by their names."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands; a plug-in cannot replace a command of FewJoules."""
-        own = super().list_commands(ctx)
+        own = in_order_of_use({*super().list_commands(ctx), *LATE})
         return [*own, *sorted(installed().keys() - set(own))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or None if it is unknown; a plug-in that fails to load is skipped with a warning."""
-        own = super().get_command(ctx, cmd_name)
+        own = self._own(ctx, cmd_name)
         plugins = installed() if own is None else {}
         if cmd_name not in plugins:
             return own
@@ -42,10 +43,15 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that was called; if its plug-in is missing or fails to load, exit with code 2."""
-        if super().get_command(ctx, args[0]) is None:
+        if self._own(ctx, args[0]) is None:
             with plain_errors():
                 _require(args[0])
         return super().resolve_command(ctx, args)
+
+    def _own(self, ctx: Any, name: str) -> Any:
+        if name in LATE and name not in self.commands:
+            self.add_command(load_own(name), name)
+        return super().get_command(ctx, name)
 
 
 def installed() -> Mapping[str, EntryPoint]:
@@ -55,10 +61,8 @@ def installed() -> Mapping[str, EntryPoint]:
 
 def load(entry: EntryPoint) -> Any:
     """Load the command of a plug-in."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     try:
-        app.command(entry.name)(entry.load())
-        return typer.main.get_command(app)
+        return as_command(entry.name, entry.load())
     except Exception as error:
         origin = f" of {entry.dist.name}" if entry.dist is not None else ""
         reason = " ".join(f"{type(error).__name__}: {error}".split())

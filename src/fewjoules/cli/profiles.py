@@ -20,7 +20,7 @@ def profiles(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the profiles as JSON and nothing else.")] = False,
 ) -> None:
-    """List device profiles, or show every number of one with its source.
+    """List device profiles, or show one with its sources.
 
     A profile holds the costs of a kind of device. A [[device]] of a scenario takes them by profile = "lte-phone".
     Each number is marked: measured by its source, fitted to measurements or derived from them, or assumed.

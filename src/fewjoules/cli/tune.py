@@ -69,8 +69,9 @@ def tune(
     allow_outside: options.AllowOutside = False,
     json_only: Annotated[bool, typer.Option("--json", help="Print tuning.json and nothing else.")] = False,
 ) -> None:
-    """Find optimiser, step size, messages, H and sparsity for the fewest joules to the target.
+    """Find the recipe of fewest joules by a few short pilot runs.
 
+    A recipe is an optimiser with its step size, the kind of messages, H and the sparsity of each device.
     Pilots are short trainings in the simulator, judged by a part of the clients' data that is kept aside, never by the
     test set. First optimisers and step sizes race against each other; then a few pilots of the winner tell its rounds
     law, and the plan of least energy under this law goes into [recipe] of a copy of the scenario. The report says what

@@ -1,0 +1,29 @@
+"""The commands of FewJoules itself. The module of a command is imported when the command is called or listed."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+import typer
+
+LATE = ("profiles", "measure", "calibrate", "plan", "tune", "train", "compare", "export")  # fewjoules.cli.NAME:NAME
+# as they are listed: in the order of use, then all others
+ORDER = ("init", "profiles", "measure", "calibrate", "plan", "tune", "train", "compare", "export", "studio")
+
+
+def in_order_of_use(names: Iterable[str]) -> list[str]:
+    """Sort commands in the order of use; those that it leaves out follow as they come."""
+    return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+
+def load_own(name: str) -> Any:
+    """Import a command of ``LATE``, a function or an app of several commands."""
+    found = getattr(import_module(f"fewjoules.cli.{name}"), name)
+    return typer.main.get_command(found) if isinstance(found, typer.Typer) else as_command(name, found)
+
+
+def as_command(name: str, function: Any) -> Any:
+    """Make a command of a function that typer can run."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command(name)(function)
+    return typer.main.get_command(app)
