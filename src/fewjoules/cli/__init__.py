@@ -13,6 +13,7 @@ from fewjoules.cli.measure import measure
 from fewjoules.cli.plan import plan
 from fewjoules.cli.plugins import CommandGroup
 from fewjoules.cli.profiles import profiles
+from fewjoules.cli.studio import studio
 from fewjoules.cli.train import train
 from fewjoules.cli.tune import tune
 
@@ -29,6 +30,7 @@ app.command()(train)
 app.command()(compare)
 app.command()(export)
 app.command()(profiles)
+app.command()(studio)
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(measure, name="measure")
 
