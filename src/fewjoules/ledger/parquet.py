@@ -15,13 +15,16 @@ _TABLE_KEY, _VERSION_KEY, _UNIT_KEY = b"fewjoules.table", b"fewjoules.schema_ver
 _FIRST_NAME = b"fedjoule."  # in place of ``fewjoules.`` in files written before the package was renamed
 
 
-def write_table(path: str | Path, table: TableSchema, blocks: Iterable[RowArray]) -> None:
-    """Write the rows of all blocks, in row groups of a fixed size whatever the size of the blocks."""
+def write_table(path: str | Path, table: TableSchema, blocks: Iterable[RowArray], *, lasting: bool = True) -> None:
+    """Write the rows of all blocks, in row groups of a fixed size whatever the size of the blocks.
+
+    Without ``lasting`` a power cut may lose the file.
+    """
     import pyarrow.parquet as pq
 
     schema = arrow_schema(table)
     with (
-        whole_file(Path(path)) as stream,
+        whole_file(Path(path), lasting=lasting) as stream,
         pq.ParquetWriter(stream, schema, compression="zstd") as writer,
     ):
         for group in _regrouped(table, blocks):
