@@ -11,8 +11,8 @@ from fewjoules.provenance import KINDS
 from fewjoules.reports.figure_words import sentence
 from fewjoules.reports.numbers import number
 from fewjoules.reports.page_traces import SYMBOLS, kind_rows
-from fewjoules.reports.plotly_parts import INK, PAPER, Json, axis_of, layout_of, point
-from fewjoules.reports.plots import COLOURS, LOG_SPAN, MARKERS, energy_range, step_ticks
+from fewjoules.reports.plotly_parts import INK, PAPER, Json, axis_of, layout_of, log_axis_of, point
+from fewjoules.reports.plots import COLOURS, LOG_SPAN, MARKERS, WIDE, energy_range, step_ticks
 
 _BLACK = "#000000"
 
@@ -24,7 +24,11 @@ def ridge_figure(steps: Mapping[str, IntArray], energy: Mapping[str, FloatArray]
     marked = [plan for plan in plans if low <= plan.energy_joules <= high]
     data += [_mark(plan) for plan in marked]
     every = np.unique(np.concatenate([*steps.values(), [plan.local_steps for plan in marked]])).astype(np.int64)
-    layout = layout_of(_steps_axis(every), axis_of("energy of the training (J)", max(low, 0.0), high))
+    title = "energy of the training (J)"
+    drawn = [float(joules[np.isfinite(joules)].min()) for joules in energy.values()] + [high]
+    wide = min(drawn) > 0.0 and high > WIDE * min(drawn)
+    y_axis = log_axis_of(title, drawn) if wide else axis_of(title, max(low, 0.0), high)
+    layout = layout_of(_steps_axis(every), y_axis)
     return {"data": data, "layout": layout | {"showlegend": len(data) > 1, "hovermode": "closest"}}
 
 
@@ -52,7 +56,7 @@ def _mark(plan: Plan) -> Json:
 def _steps_axis(steps: IntArray) -> Json:
     ticks = step_ticks(steps)
     low, high = float(steps[0]), float(steps[-1])
-    axis = axis_of("local steps H between synchronisations", low - 1.0, high + 1.0)
+    axis = axis_of("local steps H", low - 1.0, high + 1.0)
     if high > LOG_SPAN * low:
         ends = [math.log10(low) - 0.05, math.log10(high) + 0.05]
         axis |= {"type": "log", "range": ends}

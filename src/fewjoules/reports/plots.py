@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FORMATS = ("png", "pdf", "svg")
 LOG_SPAN = 20  # a wider range of H is drawn on a logarithmic axis
 MAX_STEP_TICKS = 9
+WIDE = 10.0  # a wider range of joules is drawn on a logarithmic axis
 # Okabe and Ito's palette, safe for colour-blind readers
 COLOURS = {
     "flexible": "#0072B2",
@@ -155,7 +156,7 @@ def _frame(axes: "Axes", steps: IntArray, low: float, high: float) -> None:
     ticks = step_ticks(steps)
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    if low > 0.0 and high > 10.0 * low:
+    if low > 0.0 and high > WIDE * low:
         axes.set_yscale("log")
     axes.set_ylim(low if low > 0.0 else 0.0, high)
     axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)

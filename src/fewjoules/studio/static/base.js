@@ -2,7 +2,8 @@
 
 const THEMES = {
   light: { "@ink": "#1d2127", "@grid": "#dfe3e8", "@paper": "#ffffff" },
-  dark: { "@ink": "#e6e9ed", "@grid": "#343a42", "@paper": "#15181c" },
+  // dark colours of schemes get lighter ones of the same hue
+  dark: { "@ink": "#e6e9ed", "@grid": "#343a42", "@paper": "#15181c", "#882255": "#d9739f", "#0072B2": "#4aa8e0", "#332288": "#9a8fe8" },
 };
 const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
 const shown = new Map(); // figures on the page by the element that holds them

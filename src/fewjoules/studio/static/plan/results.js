@@ -15,13 +15,13 @@ export function number(given) {
 
 const gapText = (gap) => (gap === null ? "-" : gap <= 0 ? "0" : gap.toExponential(0));
 
-// Make the places of all results once.
-export function drawResults(place) {
+// Make the places of all results once: the result line in head, and the element of all others, which is returned.
+export function drawResults(head) {
   parts.line = element("p", { class: "line", id: "result", role: "status", "aria-live": "polite" }, "Planning…");
   parts.wrong = element("p", { class: "wrong", id: "wrong", role: "alert" });
   parts.cards = element("dl", { class: "cards" });
   parts.speed = element("p", { class: "notice", id: "speed" });
-  parts.groupTable = element("div");
+  parts.groupTable = element("div", { class: "wide" });
   parts.groups = figureFrame("joules-by-group", "Joules by group and kind", "Of the whole training, all devices of a group together.", LEGEND);
   parts.split = element("div");
   parts.ridge = figureFrame("ridge", "Joules for each H", "The least energy with the best sparsity at each number of local steps; the plan is marked.");
@@ -31,12 +31,14 @@ export function drawResults(place) {
   parts.remarks = element("section", { class: "figure", id: "remarks" });
   parts.reproduce = element("section", { class: "figure", id: "reproduce" });
   const body = element("div", { class: "grid" },
-    element("div", { class: "stack" }, parts.groupTable, parts.ridge),
-    element("div", { class: "stack" }, parts.groups, parts.split),
+    parts.groupTable,
+    element("div", { class: "stack" }, parts.ridge, parts.split),
+    element("div", { class: "stack" }, parts.groups, parts.constraints),
     element("div", { class: "stack" }, parts.schemes, parts.schemeTable),
-    element("div", { class: "stack" }, parts.constraints, parts.remarks, parts.reproduce));
+    element("div", { class: "stack" }, parts.remarks, parts.reproduce));
   parts.body = element("div", { class: "results" }, parts.cards, parts.speed, body);
-  place.replaceChildren(element("h1", {}, "Plan"), parts.line, parts.wrong, parts.body);
+  head.replaceChildren(element("h1", {}, "Plan"), parts.line, parts.wrong);
+  return parts.body;
 }
 
 export function setStale(stale) {

@@ -12,13 +12,12 @@ let sources = { files: [], profiles: {} };
 
 const picker = element("select", { id: "source" });
 const form = element("form", { class: "editor", "aria-label": "Scenario", onsubmit: (event) => event.preventDefault() });
-const results = element("div", { id: "results" });
+const head = element("div", { class: "head", id: "head" });
 
 function drawPage() {
   const side = element("aside", { class: "side", "aria-label": "What to plan" },
     element("div", { class: "field source" }, element("label", { for: "source" }, "Scenario"), picker), form);
-  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, side, results));
-  drawResults(results);
+  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, head, side, drawResults(head)));
   picker.addEventListener("change", () => picker.value && choose(JSON.parse(picker.value)));
 }
 
