@@ -17,10 +17,12 @@ _KEY = re.compile(r"[a-z_]+(\.[a-z_]+|\[\d+\])*")
 
 def field_of(sentence: str, name: str, tables: dict[str, Any]) -> str | None:
     """Return the dotted path of the key that an error names, such as ``device.0.count``; None if it names none."""
-    text = sentence.removeprefix(f"{name}: ")
+    text = sentence.removeprefix(f"{name}: ").removeprefix("downlink ")
+    if "round_seconds = " in text and "cannot be met" in text:
+        return "limits.round_seconds"
     device = _DEVICE.search(text)
     if device:
-        return _device_field(device["name"], device["rest"], tables)
+        return _device_field(device["name"], text[: device.start()] + device["rest"], tables)
     for words, key in _PLANNER_WORDS.items():
         if text.startswith(words):
             return key
@@ -37,7 +39,7 @@ def _device_field(name: str, rest: str, tables: dict[str, Any]) -> str | None:
     if name not in names:
         return None
     place = f"device.{names.index(name)}"
-    if "battery" in rest:
+    if "battery_joules = " in rest:
         return f"{place}.battery_joules"
     key = _KEY.match(rest)
     known = key is not None and ("_" in key[0] or "." in key[0] or key[0] in ("count", "name", "profile", "radio"))
