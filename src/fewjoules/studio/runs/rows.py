@@ -43,7 +43,9 @@ def row_of(found: Found, workspace: Workspace) -> dict[str, Any]:
     blank = dict.fromkeys(("rounds", "metric", "metric_value", "joules", "bits", "seconds"))
     parent = None if found.parent is None else workspace.name(found.parent)
     place = {"folder": workspace.name(found.path), "kind": found.kind, "parent": parent}
-    return {**place, **told, **blank, **own, "changed": changed_at(found.path)}
+    row = {**place, **told, **blank, **own, "changed": changed_at(found.path)}
+    below = f"{workspace.root}/"
+    return row | {name: row[name] and row[name].replace(below, "") for name in ("scenario", "problem")}
 
 
 def _run(found: Found) -> dict[str, Any]:
