@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,3 +71,11 @@ def page_of(browser: Browser, address: str, **options: object) -> Iterator[Page]
 def is_narrow_enough(page: Page) -> bool:
     """Tell whether the page fits its window without scrolling sideways."""
     return page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def until(page: Page, expression: str, *, seconds: float = 20.0) -> None:
+    """Wait until an expression is true; Playwright's own way of waiting for one is what the page's policy forbids."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"not true after {seconds} s: {expression}"
+        page.wait_for_timeout(20)

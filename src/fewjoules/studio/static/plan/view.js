@@ -123,4 +123,7 @@ async function start() {
 }
 
 start();
-window.addEventListener("hashchange", () => location.reload());
+window.addEventListener("hashchange", async () => {
+  if (location.hash.startsWith("#s=")) location.reload();
+  else history.replaceState(null, "", await address()); // the skip link has replaced the scenario in the address
+});
