@@ -147,6 +147,7 @@ def test_groups_are_added_and_removed(browser, address):
         page.get_by_role("button", name="Remove lte-phone").click()
         until(page, "document.getElementById('speed').textContent.includes('Planned 10 devices')")
         page.locator(".group summary").click()
+        assert page.get_by_label("Tail of the radio (s)").get_attribute("placeholder") == "0.25"
         page.get_by_label("Profile", exact=True).select_option("5g-phone")
         until(page, "document.getElementById('toml').textContent.includes('5g-phone')")
 

@@ -38,6 +38,7 @@ const COSTS = [
 let changed = () => {};
 let rebuild = () => {};
 let profiles = {};
+let completed = []; // each device with what its profile adds
 
 // Draw the form into an element; onChange is called after each edit.
 export function drawEditor(form, known, onChange) {
@@ -189,6 +190,7 @@ function groupPart(place, count) {
   const fill = () => {
     details.filled = true;
     details.append(...costFields(at));
+    fillPlaceholders(place);
   };
   return element("div", { class: "group", role: "group", "aria-label": `Group ${place + 1}` },
     element("div", { class: "group-head" },
@@ -218,17 +220,20 @@ function costFields(at) {
   const hidden = radio ? ["joules_per_bit", "seconds_per_bit", "message_joules", "message_seconds"] : [];
   const rows = [...(radio ? RADIO : []), ...COSTS.filter(([key]) => !hidden.includes(key))];
   const fields = rows.map(([key, label, unit]) => numberField({ ...bound([...at, ...key.split(".")]), label, unit, optional: true, none: "not stated" }));
-  return [profile, element("div", { class: "costs" }, ...fields)];
+  const words = element("p", { class: "notice" }, "Grey numbers are those of the profile; what is typed takes their place.");
+  return [profile, words, element("div", { class: "costs" }, ...fields)];
 }
 
 // Show in empty fields what the profiles give.
 export function showCompleted(devices) {
-  devices.forEach((device, place) => {
-    for (const input of document.querySelectorAll(`[data-path^="device.${place}."]`)) {
-      const keys = input.dataset.path.split(".").slice(2);
-      if (input.tagName !== "INPUT" || ["name", "count", "battery_joules"].includes(keys[0])) continue;
-      const given = keys.reduce((table, key) => table?.[key], device);
-      input.placeholder = typeof given === "number" ? `${shortNumber(given)} (profile)` : "not stated";
-    }
-  });
+  completed = devices;
+  devices.forEach((_, place) => fillPlaceholders(place));
+}
+
+function fillPlaceholders(place) {
+  for (const input of document.querySelectorAll(`.costs [data-path^="device.${place}."]`)) {
+    const keys = input.dataset.path.split(".").slice(2);
+    const given = keys.reduce((table, key) => table?.[key], completed[place]);
+    input.placeholder = typeof given === "number" ? shortNumber(given) : "not stated";
+  }
 }

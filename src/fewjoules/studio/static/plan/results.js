@@ -24,7 +24,7 @@ export function drawResults(head) {
   parts.groupTable = element("div", { class: "wide" });
   parts.groups = figureFrame("joules-by-group", "Joules by group and kind", "Of the whole training, all devices of a group together.", LEGEND);
   parts.split = element("div");
-  parts.ridge = figureFrame("ridge", "Joules for each H", "The least energy with the best sparsity at each number of local steps; the plan is marked.");
+  parts.ridge = figureFrame("ridge", "Joules for each H", "The least energy with the best sparsity at each number of local steps, where a plan keeps all constraints. The mark is the plan.");
   parts.schemes = figureFrame("schemes", "What each scheme would cost", "", LEGEND);
   parts.schemeTable = element("div");
   parts.constraints = element("section", { class: "figure", id: "constraints" });
@@ -32,8 +32,8 @@ export function drawResults(head) {
   parts.reproduce = element("section", { class: "figure", id: "reproduce" });
   const body = element("div", { class: "grid" },
     parts.groupTable,
-    element("div", { class: "stack" }, parts.ridge, parts.split),
-    element("div", { class: "stack" }, parts.groups, parts.constraints),
+    element("div", { class: "stack" }, parts.ridge, parts.constraints),
+    element("div", { class: "stack" }, parts.groups, parts.split),
     element("div", { class: "stack" }, parts.schemes, parts.schemeTable),
     element("div", { class: "stack" }, parts.remarks, parts.reproduce));
   parts.body = element("div", { class: "results" }, parts.cards, parts.speed, body);

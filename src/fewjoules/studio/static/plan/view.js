@@ -17,7 +17,7 @@ const head = element("div", { class: "head", id: "head" });
 function drawPage() {
   const side = element("aside", { class: "side", "aria-label": "What to plan" },
     element("div", { class: "field source" }, element("label", { for: "source" }, "Scenario"), picker), form);
-  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, head, side, drawResults(head)));
+  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, side, element("div", { class: "right" }, head, drawResults(head))));
   picker.addEventListener("change", () => picker.value && choose(JSON.parse(picker.value)));
 }
 
