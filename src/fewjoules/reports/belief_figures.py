@@ -31,7 +31,9 @@ def belief_section(beliefs: Sequence[Belief]) -> Section | None:
                 [f"{number(first['planned_joules'])} J at first, {number(last['planned_joules'])} J now"],
             )
         )
-    caption = "After each pilot: local steps of each client to the target. Band: two standard deviations."
+    caption = "After each pilot: local steps of each client to the target."
+    if any(one.get("spread") is not None for one in steps):
+        caption += " Band: two standard deviations."
     return Section("What is believed", caption, tuple(panels), tuple(words), _table(beliefs))
 
 

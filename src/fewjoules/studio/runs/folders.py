@@ -34,13 +34,17 @@ _NEWEST = (RUN, TUNING, COMPARISON, METRICS_TABLE, LEDGER_TABLE, "metrics", PILO
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A folder of results. ``problem`` is the sentence of a damaged one, ``parent`` the comparison it belongs to."""
+    """A folder of results. ``problem`` is the sentence of a damaged one.
+
+    ``parent`` is the comparison that it belongs to, which has ``parent_settings``.
+    """
 
     path: Path
     kind: str
     settings: dict[str, Any] = field(default_factory=dict)
     problem: str | None = None
     parent: Path | None = None
+    parent_settings: dict[str, Any] = field(default_factory=dict)
 
 
 def find_folders(root: Path) -> tuple[list[Found], bool]:
@@ -73,7 +77,10 @@ def look_at(place: Path, root: Path) -> Found | None:
     kind, settings, wrong = _kind_of(place, names)
     if kind is None:
         return None
-    return Found(place, kind, settings, wrong, _parent_of(place, root) if kind == RUN_KIND else None)
+    parent = _parent_of(place, root) if kind == RUN_KIND else None
+    return Found(
+        place, kind, settings, wrong, None if parent is None else parent[0], {} if parent is None else parent[1]
+    )
 
 
 def state_of(found: Found) -> str:
@@ -137,8 +144,8 @@ def _kind_by_files(names: set[str]) -> str | None:
     return TUNING_KIND if TUNING in names or PILOTS in names else None
 
 
-def _parent_of(place: Path, root: Path) -> Path | None:
-    """Return the comparison that a run belongs to: SCHEME or SCHEME/seed-N is below it."""
+def _parent_of(place: Path, root: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Return the comparison that a run belongs to, and its settings: SCHEME or SCHEME/seed-N is below it."""
     for above in (place.parent, place.parent.parent):
         if not above.is_relative_to(root):
             return None
@@ -147,9 +154,9 @@ def _parent_of(place: Path, root: Path) -> Path | None:
         except FewJoulesError:
             return None
         if isinstance(settings, dict):
-            return above if settings.get("command") == "compare" else None
+            return (above, settings) if settings.get("command") == "compare" else None
         if (above / COMPARISON).exists():
-            return above
+            return above, {}
     return None
 
 

@@ -41,16 +41,16 @@ def ongoing_results(found: Found, state: str) -> OngoingResults:
     local_steps, sparsity = _choices(plan, options)
     metrics = metrics_so_far(found.path, living=state == RUNNING)
     sums = sums_of(found.path)
-    names = device_names(tables, sparsity.size)
+    names, settings = device_names(tables, sparsity.size), found.settings or found.parent_settings
     summary = RunSummary(
-        scenario=plain_text(found.settings.get("scenario", found.settings.get("name", "unknown"))),
+        scenario=plain_text(settings.get("scenario", settings.get("name", "unknown"))),
         scheme=plain_text(plan.scheme if plan is not None else found.path.name),
         stop_reason="still training" if state == RUNNING else "interrupted",
         local_steps=local_steps,
         sparsity=sparsity,
         device_names=numbered_names(names),
         joules_by_kind=sums.split,
-        facts=_facts(tables, found, sparsity.size),
+        facts=_facts(tables, settings, sparsity.size),
         **_progress(metrics, _target(_table(tables.get("training")) | options)),
         **_unknown(_table(tables.get("training")) | options),
     )
@@ -148,16 +148,16 @@ def _unknown(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts(tables: dict[str, Any], found: Found, devices: int) -> dict[str, str]:
+def _facts(tables: dict[str, Any], settings: dict[str, Any], devices: int) -> dict[str, str]:
     training, model = _table(tables.get("training")), _table(tables.get("model"))
     told = {
-        "scenario": found.settings.get("scenario"),
+        "scenario": settings.get("scenario"),
         "data": training.get("data"),
         "model": model.get("architecture"),
         "parameters": model.get("parameters"),
         "partition": training.get("partition"),
         "devices": devices,
         "seed": training.get("seed"),
-        "machine": found.settings.get("device"),
+        "machine": settings.get("device"),
     }
     return {name: plain_text(value) for name, value in told.items() if value is not None}

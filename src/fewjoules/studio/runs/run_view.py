@@ -21,7 +21,7 @@ from fewjoules.studio.runs.reading import folder_of, results_of
 from fewjoules.studio.runs.section_json import numbers_json, sections_json
 
 MAX_TEXT = 65_536  # characters of a scenario that are shown
-_FORECAST = "Predicted and measured"  # of a run that goes on, the table below tells it
+_FORECAST = "Predicted and measured"  # a section of the page
 
 
 def run_view(workspace: Workspace, name: str) -> dict[str, Any]:
@@ -37,13 +37,18 @@ def run_view(workspace: Workspace, name: str) -> dict[str, Any]:
         "state": state,
         "headline": _headline(run, state),
         "remarks": remarks([run]) if state == FINISHED else [],
-        "sections": sections_json([one for one in _ordered(drawn) if state == FINISHED or one.title != _FORECAST]),
+        "sections": sections_json([one for one in _ordered(drawn) if _is_told(one, state)]),
         "predicted": numbers_json(predictions(run, sums)),
         "ledger_round": int(sums.first_round + sums.by_round.shape[0] - 1),
         "facts": [[key, value] for key, value in run.summary.facts.items()],
         "scenario": run.scenario_text[:MAX_TEXT],
         "commands": commands_of(found, state, workspace, parent),
     }
+
+
+def _is_told(section: Section, state: str) -> bool:
+    """Whether a section tells more than the table of predictions does."""
+    return section.title != _FORECAST or (state == FINISHED and bool(section.panels))
 
 
 def _ordered(found: list[Section]) -> list[Section]:

@@ -80,7 +80,7 @@ export async function show(main) {
       const unit = view.units[place] && view.units[place] !== "1" && !name.endsWith(view.units[place]) ? ` (${view.units[place]})` : "";
       const title = (WORDS[name] ?? name.replaceAll("_", " ")) + unit;
       const button = element("button", { type: "button", class: "sort", id: `sort-${name}`, onclick: () => sortBy(name) }, title, element("span", { "aria-hidden": "true" }, sorted ? (falling ? " ▾" : " ▴") : ""));
-      return element("th", { scope: "col", "aria-sort": sorted ? (falling ? "descending" : "ascending") : null }, button);
+      return element("th", { scope: "col", class: name === "name" || name === "group" || name.endsWith("_mark") ? "text" : null, "aria-sort": sorted ? (falling ? "descending" : "ascending") : null }, button);
     });
     const text = (value) => (value === null ? "-" : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "number" && !Number.isInteger(value) ? number(value) : typeof value === "number" ? value.toLocaleString("en") : value);
     const rows = view.rows.map((cells) => element("tr", {}, ...cells.map((cell) => element("td", typeof cell === "string" ? { class: "text", title: cell } : {}, text(cell)))));

@@ -102,7 +102,9 @@ function newGroup(id, section) {
   const heading = many || !frames.length ? [element("h2", {}, section.title)] : [];
   const legend = many && section.legend.length ? [legendOf(section.legend)] : [];
   const panels = element("div", { class: many ? "panels many" : "panels" }, ...frames);
-  if (many) for (const title of panels.querySelectorAll("h2")) title.classList.add("small");
+  panels.querySelectorAll("h2").forEach((title, place) => {
+    if (many) title.classList.add(section.panels[place].figure.layout.title ? "visually-hidden" : "small");
+  });
   const caption = element("p", { class: "caption section-caption" }, section.caption);
   const group = element("div", { class: "group", id }, ...heading, caption, ...legend, panels, element("div", { class: "numbers" }));
   if (!many && frames.length) frames[0].querySelector(".figure-head").after(caption);
@@ -132,6 +134,7 @@ export function swatch(colour) {
 
 function numbersTable(section, id, open) {
   const made = dataTable(section.title, section.numbers.titles, section.numbers.rows, `${id}.csv`);
+  if (!section.panels.length) made.querySelector("caption").classList.add("visually-hidden");
   return section.panels.length ? element("details", { open: Boolean(open) }, element("summary", {}, "The numbers as a table"), made) : made;
 }
 

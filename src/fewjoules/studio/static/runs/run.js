@@ -17,7 +17,7 @@ export async function show(main) {
     place.remarks.replaceChildren(remarkList(view.remarks));
     const rows = view.predicted.rows;
     const note = element("p", { class: "caption" }, rows.length ? "What the plan predicted up to its target, beside what was measured so far. Joules by kind and message bits are those of rounds that the ledger on disk has." : "This run has no plan, so nothing was predicted.");
-    place.predicted.replaceChildren(...(rows.length ? [dataTable("Predicted and measured so far", view.predicted.titles, rows, "predicted.csv")] : []), note);
+    place.predicted.replaceChildren(...(rows.length ? [dataTable(view.state === "finished" ? "Predicted and measured" : "Predicted and measured so far", view.predicted.titles, rows, "predicted.csv")] : []), note);
     drawSections(place.figures, view.sections);
     place.below.replaceChildren(commandList(view.commands), facts(view.facts), scenarioText(view.scenario));
     document.title = `${view.folder || "."} - FewJoules studio`;
