@@ -62,6 +62,7 @@ def page_of(browser: Browser, address: str, **options: object) -> Iterator[Page]
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     try:
         page.goto(address)
+        page.wait_for_url(lambda url: "token=" not in url)
         yield page
     finally:
         context.close()

@@ -34,18 +34,33 @@ def test_a_wrong_token_in_the_address_is_refused(tmp_path):
     assert statuses(tmp_path, lambda studio: [("GET", "/plan?token=x", {}), ("GET", "/?token=", {})]) == [403, 403]
 
 
-def test_the_token_in_the_address_becomes_a_cookie_that_scripts_and_other_sites_cannot_use(tmp_path):
-    async def ask(studio):
-        address = f"/plan?file=a%20b.toml&token={studio.access.token}"
-        response = await studio.client.get(address, allow_redirects=False)
-        return response.status, response.headers["Location"], response.headers["Set-Cookie"], studio.access.token
+def opened(tmp_path, address):
+    """Return status, text and cookie of what an address made from the access answers, asked for twice."""
 
-    status, location, cookie, token = with_studio(tmp_path, ask)
-    assert (status, location) == (303, "/plan?file=a+b.toml")
-    assert token in cookie
-    assert token not in location
-    assert "HttpOnly" in cookie
-    assert "SameSite=Strict" in cookie
+    async def ask(studio):
+        made = address(studio.access)
+        answers = [await studio.client.get(made, allow_redirects=False) for _ in range(2)]
+        return [(one.status, await one.text(), one.headers.get("Set-Cookie", "")) for one in answers], studio.access
+
+    return with_studio(tmp_path, ask)
+
+
+def test_the_token_in_the_address_becomes_a_cookie_that_scripts_and_other_sites_cannot_use(tmp_path):
+    answers, access = opened(tmp_path, lambda access: f"/plan?file=a%20%22b.toml&token={access.token}")
+    for status, text, cookie in answers:
+        assert status == 200
+        assert 'url=/plan?file=a+%22b.toml"' in text
+        assert access.token not in text
+        assert access.token in cookie
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+
+
+def test_a_browser_is_started_with_an_address_that_opens_the_studio_once(tmp_path):
+    answers, access = opened(tmp_path, lambda access: "/?" + access.address_for_once().partition("/?")[2])
+    assert [status for status, _, _ in answers] == [200, 403]
+    assert access.token in answers[0][2]
+    assert answers[1][2] == ""
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:80", ""])

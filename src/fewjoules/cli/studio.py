@@ -38,14 +38,15 @@ def studio(
             import aiohttp  # noqa: F401 - the sentence below is clearer than that of the import
         except ImportError as error:
             raise InvalidInputError(MISSING) from error
-        from fewjoules.studio.access import Workspace
+        from fewjoules.studio.access import Access, Workspace
         from fewjoules.studio.server import listen, serve
 
         workspace = Workspace.of(folder)
 
-        def announce(address: str) -> None:
-            typer.echo(f"FewJoules studio of {workspace.root}\n  {address}\nCtrl-C ends it.")
+        def announce(access: Access) -> None:
+            typer.echo(f"FewJoules studio of {workspace.root}\n  {access.address}\nCtrl-C ends it.")
             if not no_browser:
+                address = access.address_for_once()
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
         asyncio.run(serve(workspace, listen(port), announce))

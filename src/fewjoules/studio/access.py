@@ -1,6 +1,7 @@
 """Who may ask the studio, and for which files: a token, this machine's names only, and one folder."""
 
 import hmac
+import html
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +29,14 @@ NOT_ALLOWED = "Open the address that fewjoules studio printed when it started; i
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The token of one studio and the port it listens on."""
+    """The token of one studio and the port it listens on.
+
+    ``tickets`` open the studio once each: other users of the machine see the address that a browser is started with.
+    """
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    tickets: set[str] = field(default_factory=set)
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -48,6 +53,19 @@ class Access:
         """Address that opens the studio."""
         return f"http://{ADDRESS}:{self.port}/?token={self.token}"
 
+    def address_for_once(self) -> str:
+        """Return an address that opens the studio a single time."""
+        ticket = secrets.token_urlsafe(24)
+        self.tickets.add(ticket)
+        return f"http://{ADDRESS}:{self.port}/?token={ticket}"
+
+    def opens(self, given: str) -> bool:
+        """Whether the token of an address is right; a ticket is so only once."""
+        if given in self.tickets:
+            self.tickets.discard(given)
+            return True
+        return self.admits(given)
+
     def admits(self, given: str | None) -> bool:
         """Whether a token is the right one, told in a time that does not depend on it."""
         return given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
@@ -63,7 +81,7 @@ def gate(access: Access) -> Middleware:
             return _closed(web.Response(status=403, text=refused))
         given = request.query.get("token")
         if given is not None and request.method in READING:
-            if not access.admits(given):
+            if not access.opens(given):
                 return _closed(web.Response(status=403, text=NOT_ALLOWED))
             return _closed(_with_cookie(request, access))
         if not access.admits(request.cookies.get(access.cookie)):
@@ -92,9 +110,14 @@ def _refused(request: web.Request, access: Access) -> str | None:
 
 
 def _with_cookie(request: web.Request, access: Access) -> web.Response:
-    """Move the token from the address to a cookie, so that shared addresses do not hold it."""
+    """Move the token from the address to a cookie, so that shared addresses do not hold it.
+
+    The page goes on by itself: after a redirect, a browser that came from another site would not send the cookie.
+    """
     rest = {name: value for name, value in request.query.items() if name != "token"}
-    response = web.Response(status=303, headers={"Location": str(request.rel_url.with_query(rest))})
+    target = html.escape(str(request.rel_url.with_query(rest)))
+    text = f'<!doctype html><title>FewJoules studio</title><meta http-equiv="refresh" content="0; url={target}">'
+    response = web.Response(text=text, content_type="text/html")
     response.set_cookie(access.cookie, access.token, httponly=True, samesite="Strict", path="/")
     return response
 

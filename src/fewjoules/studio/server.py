@@ -49,15 +49,15 @@ def listen(port: int) -> socket.socket:
     return listening
 
 
-async def serve(workspace: Workspace, listening: socket.socket, announce: Callable[[str], None]) -> None:
-    """Serve the studio until Ctrl-C; ``announce`` is called with its address once it answers."""
+async def serve(workspace: Workspace, listening: socket.socket, announce: Callable[[Access], None]) -> None:
+    """Serve the studio until Ctrl-C; ``announce`` is called once it answers."""
     access = Access(listening.getsockname()[1])
     runner = web.AppRunner(application(workspace, access), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
         ended = _interrupted()
-        announce(access.address)
+        announce(access)
         await ended.wait()
     finally:
         await runner.cleanup()

@@ -31,6 +31,8 @@ function drawPicker() {
 }
 
 function showSource() {
+  if (picker.options.length === 0) drawPicker(); // the list of files could not be had
+  picker.options[0].textContent = `${state.name}, edited`;
   const wanted = state.origin === null ? "" : JSON.stringify(state.origin);
   if (picker.value !== wanted) picker.value = [...picker.options].some((one) => one.value === wanted) ? wanted : "";
 }
