@@ -70,6 +70,42 @@ def test_an_error_is_the_sentence_of_the_command_line_beside_its_field(tmp_path,
     assert "\n" not in parts[0]["error"]
 
 
+def nested(depth):
+    table = {}
+    for _ in range(depth):
+        table = {"deeper": table}
+    return table
+
+
+@pytest.mark.parametrize(
+    ("posted", "words"),
+    [
+        (changed(("device", 0, "joules_per_step"), 10**400) | {"prices": {"step": 2.0}}, "too large"),
+        (changed(("model", "deep"), nested(600)), "deep"),
+        (changed(("device",), []), "device"),
+        (changed(("device",), [1]), "device"),
+        (changed(("device",), {"name": "x"}), "device"),
+        (changed(("model",), None), "TOML"),
+        (changed(("device", 0, "count"), 10**9), "count must be at most"),
+        (changed(("device", 0, "count"), True), "count must be"),
+    ],
+)
+def test_nonsense_is_refused_in_one_sentence(tmp_path, posted, words):
+    parts, status = planned(tmp_path, posted)
+    assert status == 200
+    assert len(parts) == 1
+    assert words in parts[0]["error"]
+    assert "\n" not in parts[0]["error"]
+
+
+def test_no_fleet_may_be_larger_than_a_file_allows_although_few_devices_stand_for_it(tmp_path):
+    posted = copy.deepcopy(EMBEDDED)
+    for device in posted["scenario"]["device"]:
+        device["count"] = 5_000_000
+    parts, _ = planned(tmp_path, posted)
+    assert "the counts of all devices must sum to 1 to 10000000, got 20000000" in parts[0]["error"]
+
+
 def test_a_scheme_that_is_infeasible_is_left_out_with_a_remark(tmp_path):
     posted = load(Workspace.of(tmp_path), _saved(tmp_path, "measured-costs.toml"))
     posted["scenario"]["limits"]["round_seconds"] = 8.0

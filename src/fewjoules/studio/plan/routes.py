@@ -15,6 +15,8 @@ from fewjoules.studio.plan.edited import Edited
 from fewjoules.studio.plan.fields import field_of
 from fewjoules.studio.plan.parts import PARTS, PlanParts
 
+_TOO_LARGE = "the numbers are too large, or the tables are nested too deeply"
+
 
 def routes(workspace: Workspace) -> list[web.RouteDef]:
     """Return the addresses of the plan view."""
@@ -64,6 +66,7 @@ def _made(parts: PlanParts, name: str) -> dict[str, Any]:
     """Return a part, or the sentence that says why there is none and the field that it is about."""
     try:
         return parts.made(name)
-    except FewJoulesError as error:
-        sentence = " ".join(str(error).split())
+    except (FewJoulesError, OverflowError, RecursionError) as error:
+        known = isinstance(error, FewJoulesError)
+        sentence = " ".join(str(error).split()) if known else f"{parts.edited.name}: {_TOO_LARGE}"
         return {"part": name, "error": sentence, "field": field_of(sentence, parts.edited.name, parts.edited.tables)}

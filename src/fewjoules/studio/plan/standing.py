@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fewjoules.convergence.rounds import PowerLawRounds
+from fewjoules.physics.fleet import MAX_DEVICES
 from fewjoules.planner.plan import Plan
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.planning import ScenarioPlans
@@ -60,12 +61,12 @@ def standing(edited: Edited) -> Standing:
 
 
 def _divisor(tables: dict[str, Any]) -> int:
-    """Return the greatest common divisor of the counts; 1 where one of them is no whole number."""
+    """Return the greatest common divisor of the counts; 1 where they are no counts that a scenario may have."""
     devices = tables.get("device")
     if not isinstance(devices, list) or not devices:
         return 1
     counts = [one.get("count", 1) if isinstance(one, dict) else 1 for one in devices]
-    if not all(type(count) is int and count >= 1 for count in counts):
+    if not all(type(count) is int and count >= 1 for count in counts) or sum(counts) > MAX_DEVICES:
         return 1
     return math.gcd(*counts)
 

@@ -17,7 +17,7 @@ const gapText = (gap) => (gap === null ? "-" : gap <= 0 ? "0" : gap.toExponentia
 
 // Make the places of all results once: the result line in head, and the element of all others, which is returned.
 export function drawResults(head) {
-  parts.line = element("p", { class: "line", id: "result", role: "status", "aria-live": "polite" }, "Planning…");
+  parts.line = element("p", { class: "line", id: "result", role: "status", "aria-live": "polite" }, "No plan yet.");
   parts.wrong = element("p", { class: "wrong", id: "wrong", role: "alert" });
   parts.cards = element("dl", { class: "cards" });
   parts.speed = element("p", { class: "notice", id: "speed" });
