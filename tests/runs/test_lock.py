@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
-from fewjoules.runs.lock import LOCK, locked
+from fewjoules.runs.lock import LOCK, is_held, locked
 
 HOLDER = """
 import sys, time
@@ -55,6 +55,25 @@ def test_a_killed_process_holds_nothing(tmp_path, holder):
     assert (tmp_path / LOCK).exists()
     with locked(tmp_path):
         pass
+
+
+def test_one_who_looks_sees_whether_a_living_process_holds_the_folder(tmp_path, holder):
+    assert is_held(tmp_path)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert (tmp_path / LOCK).exists()
+    assert not is_held(tmp_path)
+    assert not is_held(tmp_path / "missing")
+
+
+def test_one_who_only_looks_keeps_nobody_out(tmp_path, monkeypatch):
+    (tmp_path / LOCK).touch()
+    descriptor = os.open(tmp_path / LOCK, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    monkeypatch.setattr("fewjoules.runs.lock.time.sleep", lambda seconds: fcntl.flock(descriptor, fcntl.LOCK_UN))
+    with locked(tmp_path):
+        assert is_held(tmp_path)
+    os.close(descriptor)
 
 
 def test_a_process_does_not_take_its_own_lock_twice(tmp_path):

@@ -15,11 +15,12 @@ from fewjoules.cli.console import console, plain_errors, require_one_process
 from fewjoules.cli.tuning_progress import tuning_progress
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.extras import require_extra
-from fewjoules.runs.files import PAGE, PILOTS, TUNING
+from fewjoules.runs.files import BELIEFS, PAGE, PILOTS, TUNING
 from fewjoules.scenario import Scenario
 
 if TYPE_CHECKING:
     from fewjoules.runs.tuning import Tuning
+    from fewjoules.runs.tuning_news import Progress
 
 EMBEDDED_STEM = "four-groups"
 
@@ -199,6 +200,7 @@ def _carry_out(
     json_only: bool,
 ) -> None:
     """Tune, write the results and show them; if interrupted, say how to resume and exit with code 130."""
+    from fewjoules.runs.belief_log import BeliefLog
     from fewjoules.runs.device import choose_device
     from fewjoules.runs.tuning import tune_scenario
     from fewjoules.tuning.books import Budget
@@ -207,8 +209,14 @@ def _carry_out(
     where = choose_device(device)
     task = running.prepare_task(order.scenario, device, data_dir)
     again = f"fewjoules tune --resume {order.folder}"
+    beliefs = BeliefLog(order.folder / BELIEFS)
     try:
-        with running.disk_explained(order.folder, again), tuning_progress() as tell:
+        with running.disk_explained(order.folder, again), tuning_progress() as show:
+
+            def tell(progress: "Progress") -> None:
+                beliefs(progress)
+                show(progress)
+
             tuning = tune_scenario(
                 order.scenario,
                 where,

@@ -28,7 +28,7 @@ class RowLog:
         self.checksums: dict[str, int] = {}  # of the parts by name
         if folder is not None:
             make_folder(folder)
-            if _parts(folder):
+            if parts_of(folder):
                 raise InvalidInputError(f"{folder}: a new {table.name} needs a folder without parts of an older one")
 
     @classmethod
@@ -38,7 +38,7 @@ class RowLog:
         ``checksums`` are those of the log at that time. Parts that are missing or damaged are refused.
         """
         require_parts(folder, last_round, checksums)
-        for _, last, file in _parts(folder):
+        for _, last, file in parts_of(folder):
             if last > last_round:
                 file.unlink()
         make_folder(folder)
@@ -54,7 +54,7 @@ class RowLog:
     def copied(cls, folder: Path, table: TableSchema, last_round: int | None = None) -> "RowLog":
         """Return a log in memory with the rows that another process has flushed to a folder, up to ``last_round``."""
         log = cls(None, table)
-        for _, last, file in _parts(folder):
+        for _, last, file in parts_of(folder):
             if last_round is None or last <= last_round:
                 for block in read_blocks(file, table):
                     log.append(block)
@@ -90,10 +90,14 @@ class RowLog:
             self._kept = []
         self._flushed_round = self._appended_round = last_round
 
+    def unflushed(self) -> list[RowArray]:
+        """Return the rows since the last flush, or all rows of a log without a folder."""
+        return list(self._kept)
+
     def blocks(self) -> Iterator[RowArray]:
         """Yield every row so far, a block at a time."""
         if self.folder is not None:
-            for _, _, file in _parts(self.folder):
+            for _, _, file in parts_of(self.folder):
                 yield from read_blocks(file, self.table)
         yield from self._kept
 
@@ -113,7 +117,7 @@ class RowLog:
         """Remove the parts, and the folder if it is then empty."""
         if self.folder is None or not self.folder.is_dir():
             return
-        for _, _, file in _parts(self.folder):
+        for _, _, file in parts_of(self.folder):
             file.unlink()
         _remove_partials(self.folder)
         if not any(self.folder.iterdir()):
@@ -122,12 +126,12 @@ class RowLog:
 
 def require_parts(folder: Path, last_round: int, checksums: Mapping[str, int]) -> None:
     """Refuse parts that do not cover all rounds up to ``last_round`` once, or that are damaged."""
-    _require_cover(folder, [(first, last) for first, last, _ in _parts(folder) if last <= last_round], last_round)
+    _require_cover(folder, [(first, last) for first, last, _ in parts_of(folder) if last <= last_round], last_round)
     for name, checksum in checksums.items():
         require_intact(folder / name, checksum)
 
 
-def _parts(folder: Path) -> list[tuple[int, int, Path]]:
+def parts_of(folder: Path) -> list[tuple[int, int, Path]]:
     """Return first round, last round and file of each part, in order."""
     if not folder.is_dir():
         return []

@@ -1,5 +1,6 @@
 """Tables as Parquet files whose bytes depend only on their rows. pyarrow is imported where it is used."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,17 @@ _TABLE_KEY, _VERSION_KEY, _UNIT_KEY = b"fewjoules.table", b"fewjoules.schema_ver
 _FIRST_NAME = b"fedjoule."  # in place of ``fewjoules.`` in files written before the package was renamed
 
 
-def write_table(path: str | Path, table: TableSchema, blocks: Iterable[RowArray]) -> None:
-    """Write the rows of all blocks, in row groups of a fixed size whatever the size of the blocks."""
+def write_table(path: str | Path, table: TableSchema, blocks: Iterable[RowArray], *, lasting: bool = True) -> None:
+    """Write the rows of all blocks, in row groups of a fixed size whatever the size of the blocks.
+
+    Without ``lasting`` a power cut may lose the file.
+    """
     require_extra("dataframes", f"writing {path}", "pyarrow")
     import pyarrow.parquet as pq
 
     schema = arrow_schema(table)
     with (
-        whole_file(Path(path)) as stream,
+        whole_file(Path(path), lasting=lasting) as stream,
         pq.ParquetWriter(stream, schema, compression="zstd") as writer,
     ):
         for group in _regrouped(table, blocks):
@@ -38,6 +42,44 @@ def read_table(path: str | Path, table: TableSchema) -> RowArray:
 
 def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None = None) -> Iterator[RowArray]:
     """Read the rows of a file, at most ``GROUP_ROWS`` at a time; columns not asked for keep their defaults."""
+    with _opened(path, table) as (file, found):
+        yield from _batches(file, found, columns, range(file.num_row_groups))
+
+
+def read_group(path: str | Path, table: TableSchema, group: int, columns: list[str] | None = None) -> RowArray:
+    """Read the rows of one row group; columns not asked for keep their defaults."""
+    with _opened(path, table) as (file, found):
+        blocks = list(_batches(file, found, columns, [group]))
+    return np.concatenate(blocks) if blocks else table.new_rows(0)
+
+
+def groups_of(path: str | Path, table: TableSchema) -> list[tuple[int, int, int]]:
+    """Return the number of rows, the first and the last round of each row group, from the end of the file alone.
+
+    Where the file does not tell the rounds of a group, they may be any.
+    """
+    with _opened(path, table) as (file, _):
+        place = file.schema_arrow.names.index("round")
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        found = []
+        for group in groups:
+            told = group.column(place).statistics
+            known = told is not None and told.has_min_max
+            found.append((group.num_rows, *((int(told.min), int(told.max)) if known else (0, 2**31 - 1))))
+        return found
+
+
+def _batches(file: Any, table: TableSchema, columns: list[str] | None, groups: Iterable[int]) -> Iterator[RowArray]:
+    named = set(file.schema_arrow.names)
+    columns = None if columns is None else [name for name in columns if name in named]
+    chosen = {"row_groups": list(groups), "columns": columns}
+    for batch in file.iter_batches(batch_size=GROUP_ROWS, use_threads=False, **chosen):
+        yield _from_arrow(batch, table)
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path, table: TableSchema) -> Iterator[tuple[Any, TableSchema]]:
+    """Open a file of the table; give it with the table as the file has it, and refuse any other file."""
     require_extra("dataframes", f"reading {path}", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -45,12 +87,9 @@ def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None 
     require_regular(path)
     try:
         with pq.ParquetFile(path) as file:
-            table = _found_table(table, file.schema_arrow)
-            _require_table(path, table, file.schema_arrow)
-            named = set(file.schema_arrow.names)
-            columns = None if columns is None else [name for name in columns if name in named]
-            for batch in file.iter_batches(batch_size=GROUP_ROWS, columns=columns, use_threads=False):
-                yield _from_arrow(batch, table)
+            found = _found_table(table, file.schema_arrow)
+            _require_table(path, found, file.schema_arrow)
+            yield file, found
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise InvalidInputError(f"{path}: cannot be read as a Parquet file ({reason})") from error

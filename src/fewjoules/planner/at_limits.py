@@ -7,8 +7,11 @@ from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import PLANS_LOCAL_STEPS, PLANS_SPARSITY
 
 
-def limits_reached(problem: ControlProblem, plan: Plan) -> list[str]:
-    """Say of each choice that the plan's scheme made whether it is at a limit; limits that leave no choice are not."""
+def limits_reached(problem: ControlProblem, plan: Plan, each: int = 1) -> list[str]:
+    """Say of each choice that the plan's scheme made whether it is at a limit; limits that leave no choice are not.
+
+    Each device of the problem stands for ``each`` devices.
+    """
     found = []
     steps = problem.step_choices
     if plan.scheme in PLANS_LOCAL_STEPS and steps.size > 1:
@@ -20,7 +23,7 @@ def limits_reached(problem: ControlProblem, plan: Plan) -> list[str]:
         for limit, key in ((low, "min"), (high, "max")):
             count = int(np.count_nonzero(np.isclose(plan.sparsity, limit, rtol=1e-9)))
             if count:
-                found.append(f"{_devices(count, plan.sparsity.size)} at {key} sparsity {limit:g}")
+                found.append(f"{_devices(count * each, plan.sparsity.size * each)} at {key} sparsity {limit:g}")
     if plan.scheme in PLANS_SPARSITY and problem.server is not None and problem.server.chosen:
         for limit, key in zip(problem.server.sparsity, ("min", "max"), strict=True):
             if plan.downlink_sparsity is not None and np.isclose(plan.downlink_sparsity, limit, rtol=1e-9):

@@ -136,27 +136,29 @@ def thinned(count: int, most: int, keep: int | None = None) -> IntArray:
 
 def accuracy_curves(runs: Sequence[RunResults]) -> list[Curve]:
     """Return test accuracy in percent against rounds, at the evaluated rounds."""
-    return _curves(runs, "round")
+    return column_curves(runs, "round", "test_accuracy", 100.0)
 
 
 def error_curves(runs: Sequence[RunResults]) -> list[Curve]:
     """Return test error in percent against joules; an error of 0 is drawn at half the least other error."""
-    curves = [
-        replace(c, y=100.0 - c.y, goal=c.goal and (c.goal[0], 100.0 - c.goal[1])) for c in _curves(runs, "total_joules")
-    ]
+    rising = column_curves(runs, "total_joules", "test_accuracy", 100.0)
+    curves = [replace(c, y=100.0 - c.y, goal=c.goal and (c.goal[0], 100.0 - c.goal[1])) for c in rising]
     errors = np.concatenate([np.array([200.0]), *(curve.y for curve in curves)])
     floor = float(errors[errors > 1e-9].min()) / 2.0
     return [replace(c, y=np.maximum(c.y, floor), goal=c.goal and (c.goal[0], max(c.goal[1], floor))) for c in curves]
 
 
-def _curves(runs: Sequence[RunResults], column: str) -> list[Curve]:
+def column_curves(runs: Sequence[RunResults], against: str, column: str, scale: float = 1.0) -> list[Curve]:
+    """Return a column of the metrics, times ``scale``, against another one, at the rounds that have both."""
     most = min(MAX_POINTS, max(100, 12_000 // max(1, len(runs))))
     curves = []
     totals, seen = Counter(labels(runs)), Counter[str]()
     for run, look in zip(runs, looks(runs), strict=True):
         seed = seen[look.label] if totals[look.label] > 1 else None
         seen[look.label] += 1
-        x, y = run.metrics[column].astype(np.float64), 100.0 * run.metrics["test_accuracy"]
+        if column not in (run.metrics.dtype.names or ()):
+            continue
+        x, y = run.metrics[against].astype(np.float64), scale * run.metrics[column].astype(np.float64)
         drawn = np.flatnonzero(np.isfinite(x) & (x > 0.0) & np.isfinite(y))
         met = np.flatnonzero(run.metrics["round"][drawn] == (run.summary.rounds_to_target or -1))
         goal = int(met[0]) if met.size and run.summary.reached else None
@@ -218,9 +220,7 @@ def sparsity_curves(runs: Sequence[RunResults]) -> tuple[tuple[str, ...] | None,
             sparsity = sparsity[np.unique(np.linspace(0, sparsity.size - 1, MAX_BUCKETS).astype(np.int64))]
             curves.append(Curve(look, np.linspace(0.0, 100.0, sparsity.size), sparsity))
         else:
-            beside = 0.7 * (
-                (place + 0.5) / len(schemes) - 0.5
-            )  # so that markers of several schemes do not hide each other
+            beside = 0.7 * ((place + 0.5) / len(schemes) - 0.5)  # so that markers do not hide each other
             curves.append(Curve(look, np.arange(sparsity.size, dtype=np.float64) + beside, sparsity))
     return shared, curves
 

@@ -21,30 +21,31 @@ class Numbers:
 
 def accuracy_in_words(drawn: Sequence[Curve]) -> str:
     """Tell where the accuracy of each run begins and ends."""
-    return _curves_in_words("test accuracy by round", drawn, "round")
+    return curves_in_words("test accuracy by round", drawn, "round")
 
 
 def error_in_words(drawn: Sequence[Curve]) -> str:
     """Tell where the error of each run begins and ends."""
-    return _curves_in_words("test error by energy", drawn, "J")
+    return curves_in_words("test error by energy", drawn, "J")
 
 
-def _curves_in_words(title: str, drawn: Sequence[Curve], x_unit: str) -> str:
+def curves_in_words(title: str, drawn: Sequence[Curve], x_unit: str, y_unit: str = " %") -> str:
+    """Tell where the curve of each run begins and ends."""
     schemes: dict[str, list[Curve]] = {}
     for curve in drawn:
         schemes.setdefault(curve.look.label, []).append(curve)
-    return sentence(f"Line chart of {title}", [_ends_in_words(*item, x_unit) for item in schemes.items()])
+    return sentence(f"Line chart of {title}", [_ends_in_words(*item, x_unit, y_unit) for item in schemes.items()])
 
 
-def _ends_in_words(label: str, own: Sequence[Curve], x_unit: str) -> str:
+def _ends_in_words(label: str, own: Sequence[Curve], x_unit: str, y_unit: str) -> str:
     """Tell both ends of one run, or the ranges in which the runs of several seeds end."""
     first = own[0]
     if len(own) == 1:
-        start = f"{label} from {number(first.y[0])} % at {_at(first.x[0], x_unit)}"
-        return f"{start} to {number(first.y[-1])} % at {_at(first.x[-1], x_unit)}"
+        start = f"{label} from {number(first.y[0])}{y_unit} at {_at(first.x[0], x_unit)}"
+        return f"{start} to {number(first.y[-1])}{y_unit} at {_at(first.x[-1], x_unit)}"
     x, y = (np.array([getattr(curve, axis)[-1] for curve in own]) for axis in ("x", "y"))
     at = f"round {span(x, '{:,.0f}')}" if x_unit == "round" else f"{span(x)} {x_unit}"
-    return f"{label} with {len(own)} seeds to {span(y)} % at {at}"
+    return f"{label} with {len(own)} seeds to {span(y)}{y_unit} at {at}"
 
 
 def seeds_in_words(drawn: Sequence[SeedPoints]) -> str:

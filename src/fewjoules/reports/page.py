@@ -8,20 +8,17 @@ from pathlib import Path
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.files import whole_file
-from fewjoules.reports.comparison import by_label, column_titles, comparison_rows, remarks
-from fewjoules.reports.curves import Look, looks
-from fewjoules.reports.lever_words import price_sentences
+from fewjoules.reports.comparison import by_label
+from fewjoules.reports.curves import Look
 from fewjoules.reports.page_figures import Section, sections
-from fewjoules.reports.seed_comparison import main_sentence, seed_remarks, seed_rows, seed_titles
-from fewjoules.reports.seeds import SchemeRuns, by_rank, grouped, rank, several_seeds
+from fewjoules.reports.ranking import RankedRow, ranking_of
+from fewjoules.reports.seeds import by_rank
 from fewjoules.runs.results import RunResults, plain_text
 from fewjoules.scenario.schema.recipe import RecipeSearch
 
 MAX_SCENARIO_CHARACTERS = 65_536
 MAX_VALUES = 10  # of a fact that differs between seeds
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-
-TableRow = tuple[Sequence[str], Look, bool]  # cells, look, and whether the target was missed
 
 
 def write_page(
@@ -49,15 +46,10 @@ def page(
     search: RecipeSearch | None = None,
 ) -> str:
     """Return the page as HTML."""
-    groups = grouped(runs, diverged)
-    over_seeds = several_seeds(groups)
-    price = [] if search is None else price_sentences(groups, search)
-    above = [
-        remark_list([*(seed_remarks(groups) if over_seeds else remarks(runs)), *price]),
-        _seed_table(groups) if over_seeds else _table(runs),
-    ]
+    ranking = ranking_of(runs, diverged, search)
+    above = [remark_list(ranking.remarks), ranking_table(ranking.titles, ranking.rows, ranking.best)]
     below = [_facts(runs), *scenario_texts(run.scenario_text for run in runs)]
-    return document(title, main_sentence(runs, groups), above, sections(runs), below)
+    return document(title, ranking.headline, above, sections(runs), below)
 
 
 def document(
@@ -93,24 +85,7 @@ def document(
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def _table(runs: Sequence[RunResults]) -> str:
-    look_of = {id(run): look for run, look in zip(runs, looks(runs), strict=True)}
-    rows = [(row.cells, look_of[id(row.run)], row.missed) for row in comparison_rows(runs)]
-    return ranking_table(column_titles(runs), rows, _place_of_best(rows, grouped(runs)))
-
-
-def _seed_table(groups: Sequence[SchemeRuns]) -> str:
-    look_of = {look.label: look for look in looks([run for group in groups for run in group.runs])}
-    rows = [(row.cells, look_of[row.cells[0]], row.failed) for row in seed_rows(groups)]
-    return ranking_table(seed_titles(groups), rows, _place_of_best(rows, groups))
-
-
-def _place_of_best(rows: Sequence[TableRow], groups: Sequence[SchemeRuns]) -> int:
-    best = min(groups, key=rank).name
-    return next(place for place, (cells, _, _) in enumerate(rows) if cells[0] == best)
-
-
-def ranking_table(titles: Sequence[str], rows: Sequence[TableRow], best: int = 0) -> str:
+def ranking_table(titles: Sequence[str], rows: Sequence[RankedRow], best: int = 0) -> str:
     """Return a table whose best row, the one at place ``best``, is marked."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     lines = []

@@ -16,7 +16,7 @@ from fewjoules.reports.page_traces import (
     device_panel,
     dumbbell,
     extent,
-    lever_trace,
+    kind_rows,
     lines,
     named_axis,
     rounds_axis,
@@ -58,18 +58,17 @@ def _levers(runs: Sequence[RunResults]) -> list[Section]:
     if not times or not all(told.values()):
         return []
     kinds = [kind for kind in KINDS if any(kind in joules for joules in told.values())]
-    data = [lever_trace(kind, [joules.get(kind, 0.0) for joules in told.values()]) for kind in kinds]
-    y_axis = named_axis([group.name for group in told], most=len(told))
-    y_axis |= {"tickangle": 0, "range": [len(told) - 0.5, -0.5]}
-    layout = layout_of(axis_of("energy of all devices (J)"), y_axis)
-    layout |= {"barmode": "stack", "bargap": 0.35, "showlegend": False, "height": 100 + 36 * len(told)}
+    panel = kind_rows(
+        [group.name for group in told],
+        {kind: [joules.get(kind, 0.0) for joules in told.values()] for kind in kinds},
+    )
     means = " Means over the seeds." if several_seeds(groups) else ""
     missed = [group.name for group in told if group.missed]
     short = f" Not at the target: {', '.join(missed)}." if missed else ""
     caption = f"Each bar has one change more than the one above it.{means}{short}"
     words = figure_words.levers_in_words({g.name: (sum(j.values()), times.get(g.scheme)) for g, j in told.items()})
     legend = {kind: curves.KIND_COLOURS[kind] for kind in kinds}
-    return [Section("What each lever brings", caption, ({"data": data, "layout": layout},), (words,), legend=legend)]
+    return [Section("What each lever brings", caption, (panel,), (words,), legend=legend)]
 
 
 def _seeds(runs: Sequence[RunResults]) -> list[Section]:

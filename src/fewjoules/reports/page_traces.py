@@ -1,7 +1,7 @@
 """Traces and axes of the figures of runs as plotly.js JSON, made of ``plotly_parts``."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ FEW_POINTS = 40  # up to this many, each point is marked
 FEW_ROUNDS = 12  # up to this many, each round has a tick
 _BLACK = "#000000"
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-_SYMBOLS = {
+SYMBOLS = {
     "o": "circle",
     "s": "square",
     "v": "triangle-down",
@@ -48,7 +48,7 @@ def trace_of(curve: Curve, hover: str) -> Json:
         "y": rounded(curve.y),
         "mode": "lines+markers" if curve.x.size <= FEW_POINTS else "lines",
         "line": {"color": _colour(look), "width": 2, "dash": _DASHES[look.repeat % len(_DASHES)]},
-        "marker": {"color": _colour(look), "size": 6, "symbol": _SYMBOLS[look.marker]},
+        "marker": {"color": _colour(look), "size": 6, "symbol": SYMBOLS[look.marker]},
         "hovertemplate": hover + "<extra>%{fullData.name}</extra>",
     }
     if curve.seed is None:
@@ -70,8 +70,8 @@ def seed_traces(points: curves.SeedPoints, place: int) -> list[Json]:
     return [dots, point(points.spread.mean, place, bar, "mean: %{x:.4g} J<extra></extra>")]
 
 
-def lever_trace(kind: str, joules: Sequence[float]) -> Json:
-    """Return the joules of one kind of all levers, a part of each of their bars."""
+def _kind_bars(kind: str, joules: Sequence[float]) -> Json:
+    """Return the joules of one kind, a part of each bar."""
     return {
         "type": "bar",
         "orientation": "h",
@@ -81,6 +81,14 @@ def lever_trace(kind: str, joules: Sequence[float]) -> Json:
         "marker": {"color": curves.KIND_COLOURS[kind], "line": {"width": 0}},
         "hovertemplate": "%{x:.4g} J<extra>" + kind + "</extra>",
     }
+
+
+def kind_rows(names: Sequence[str], joules: Mapping[str, Sequence[float]]) -> Json:
+    """Return a panel with one bar for each name, from the top on, made of its joules by kind."""
+    y_axis = named_axis(names, most=len(names)) | {"tickangle": 0, "range": [len(names) - 0.5, -0.5]}
+    layout = layout_of(axis_of("energy of all devices (J)"), y_axis)
+    layout |= {"barmode": "stack", "bargap": 0.35, "showlegend": False, "height": 100 + 36 * len(names)}
+    return {"data": [_kind_bars(kind, values) for kind, values in joules.items()], "layout": layout}
 
 
 def device_panel(bars: curves.DeviceBars, *, titled: bool) -> Json:

@@ -12,35 +12,35 @@ from fewjoules.scenario.planning import ScenarioPlans
 LEAST_SAVING = 1e-3  # savings below this are not worth a sentence
 
 
-def plan_remarks(planning: ScenarioPlans, plans: Sequence[Plan]) -> list[str]:
-    """Return the sentences below the table."""
-    return [*_proofs(plans), *_limits(planning, plans), _open(planning, plans)]
+def plan_remarks(planning: ScenarioPlans, plans: Sequence[Plan], each: int = 1) -> list[str]:
+    """Return the sentences below the table; each device of the plans stands for ``each`` devices."""
+    return [*_proofs(plans, each), *_limits(planning, plans, each), _open(planning, plans, each)]
 
 
-def _proofs(plans: Sequence[Plan]) -> list[str]:
-    return [_proof(plan) for plan in plans if plan.solver == "benders" or len(plans) == 1]
+def _proofs(plans: Sequence[Plan], each: int) -> list[str]:
+    return [_proof(plan, each) for plan in plans if plan.solver == "benders" or len(plans) == 1]
 
 
-def _proof(plan: Plan) -> str:
+def _proof(plan: Plan, each: int) -> str:
     if plan.solver == "benders" and plan.effort:
         outer, inner = plan.effort["outer_iterations"], plan.effort["inner_iterations"]
         return f"{plan.scheme}: Algorithm 2 took {outer} outer and {inner} inner iterations; it proves no bound."
     if plan.lower_bound_joules is None:
         return f"{plan.scheme}: nothing is planned, so nothing is proved."
-    bound = f"{plan.lower_bound_joules:.10g} J"
+    bound = f"{each * plan.lower_bound_joules:.10g} J"
     return f"{plan.scheme}: proved that no plan within the limits costs less than {bound} under this rounds law."
 
 
-def _limits(planning: ScenarioPlans, plans: Sequence[Plan]) -> list[str]:
+def _limits(planning: ScenarioPlans, plans: Sequence[Plan], each: int) -> list[str]:
     """Return each limit with the schemes that reached it."""
     reached: dict[str, list[str]] = {}
     for plan in plans:
-        for limit in limits_reached(planning.problem(plan.scheme), plan):
+        for limit in limits_reached(planning.problem(plan.scheme), plan, each):
             reached.setdefault(limit, []).append(plan.scheme)
     return [f"{', '.join(schemes)}: {limit}." for limit, schemes in reached.items()]
 
 
-def _open(planning: ScenarioPlans, plans: Sequence[Plan]) -> str:
+def _open(planning: ScenarioPlans, plans: Sequence[Plan], each: int) -> str:
     """Say what the constants of the law leave open to the best plan, beside the plans under the same law."""
     plan = min(plans, key=lambda plan: plan.energy_joules)
     problem, law_intervals = planning.problem(plan.scheme), planning.scenario_of(plan.scheme).rounds_intervals
@@ -50,7 +50,7 @@ def _open(planning: ScenarioPlans, plans: Sequence[Plan]) -> str:
         return f"The joules may be far off: of the rounds law {not_identified(law_intervals.intervals)}."
     others = [other for other in plans if other is not plan and planning.problem(other.scheme) is problem]
     found = sensitivity(problem, plan, law_intervals, others=others)
-    band = f"{number(found.least_joules)} to {number(found.most_joules)} J"
+    band = f"{number(each * found.least_joules)} to {number(each * found.most_joules)} J"
     return f"Within the intervals of the law's constants {plan.scheme} costs {band}; {_rivals(found, others)}."
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FORMATS = ("png", "pdf", "svg")
 LOG_SPAN = 20  # a wider range of H is drawn on a logarithmic axis
 MAX_STEP_TICKS = 9
+WIDE = 10.0  # a wider range of joules is drawn on a logarithmic axis
 # Okabe and Ito's palette, safe for colour-blind readers
 COLOURS = {
     "flexible": "#0072B2",
@@ -75,7 +76,7 @@ def plot_energy_by_local_steps(planning: ScenarioPlans, plans: Sequence[Plan], p
     from matplotlib.figure import Figure
 
     file = require_plot_path(path)
-    curves = _curves(planning, plans)
+    curves = ridge_curves(planning, plans)
     steps = np.unique(np.concatenate([planning.problem(name).step_choices for name in curves]))
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(5.6, 3.8), layout="constrained")
@@ -89,15 +90,15 @@ def plot_energy_by_local_steps(planning: ScenarioPlans, plans: Sequence[Plan], p
                 color=COLOURS[name],
                 label=f"{name}, best sparsity at each H",
             )
-        low, high = _energy_range(curves)
+        low, high = energy_range(curves)
         marked = [plan.local_steps for plan in plans if low <= plan.energy_joules <= high]
         for plan in reversed(plans):
             _mark(axes, plan, low <= plan.energy_joules <= high)
         _frame(axes, np.union1d(steps, marked).astype(np.int64), low, high)
-        _save(figure, file, _words(plans))
+        _save(figure, file, ridge_in_words(plans))
 
 
-def _curves(planning: ScenarioPlans, plans: Sequence[Plan]) -> dict[str, FloatArray]:
+def ridge_curves(planning: ScenarioPlans, plans: Sequence[Plan]) -> dict[str, FloatArray]:
     """Return the least energy for each H, for the schemes that plan both H and sparsity."""
     schemes = {plan.scheme for plan in plans}
     curves = {FEWEST: energy_by_local_steps(planning.problem(FEWEST))} if FEWEST in schemes else {}
@@ -108,7 +109,7 @@ def _curves(planning: ScenarioPlans, plans: Sequence[Plan]) -> dict[str, FloatAr
     return curves
 
 
-def _energy_range(curves: dict[str, FloatArray]) -> tuple[float, float]:
+def energy_range(curves: dict[str, FloatArray]) -> tuple[float, float]:
     """Return the range of the ridge with some margin; it leaves out plans far above, which would flatten the ridge."""
     values = np.concatenate([curve[np.isfinite(curve)] for curve in curves.values()])
     low, high = float(values.min()), float(values.max())
@@ -155,13 +156,14 @@ def _frame(axes: "Axes", steps: IntArray, low: float, high: float) -> None:
     ticks = step_ticks(steps)
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    if low > 0.0 and high > 10.0 * low:
+    if low > 0.0 and high > WIDE * low:
         axes.set_yscale("log")
     axes.set_ylim(low if low > 0.0 else 0.0, high)
     axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
-def _words(plans: Sequence[Plan]) -> str:
+def ridge_in_words(plans: Sequence[Plan]) -> str:
+    """Tell the plans that the ridge marks."""
     marked = "; ".join(f"{plan.scheme} plan, H = {plan.local_steps}, {number(plan.energy_joules)} J" for plan in plans)
     return f"Line chart of the energy of the whole training by local steps H: {marked}."
 

@@ -37,6 +37,7 @@ from fewjoules.runs.files import (
     SETTINGS,
 )
 from fewjoules.runs.interval import CheckpointInterval
+from fewjoules.runs.live_rows import LiveRows
 from fewjoules.runs.lock import LOCK
 from fewjoules.runs.memory import store_place
 from fewjoules.runs.metered import MeterLog
@@ -153,6 +154,7 @@ def scenario_job(task: ScenarioTask, entry: Entry) -> Job:
 def train_in_folder(job: Job, folder: Path, settings: RunSettings, *, resume: bool) -> tuple[Training, dict[str, Any]]:
     """Train from the start or from a checkpoint and write the results; return them, and the content of run.json."""
     began = time.monotonic()
+    live = LiveRows(folder)
 
     def opened(simulator: Simulator) -> TrainingLoop:
         identity = {**job.identity, "execution": simulator.execution.name}
@@ -173,6 +175,7 @@ def train_in_folder(job: Job, folder: Path, settings: RunSettings, *, resume: bo
         remove_partials(folder)
         if settings.meter is not None:
             settings.meter.save(folder)  # whatever is lost by a kill, that there was a part is known
+        live.follow(loop.metrics)
         loop.saver = saver
         if job.saved_at_start and saved is None:
             saver.save(loop)
@@ -182,7 +185,7 @@ def train_in_folder(job: Job, folder: Path, settings: RunSettings, *, resume: bo
         job.task,
         job.options,
         opened=opened,
-        on_round=_metered_rounds(folder, settings),
+        on_round=_after_rounds(folder, settings, live),
         should_stop=settings.should_stop,
         ranks=settings.ranks,
         callbacks=settings.callbacks,
@@ -199,14 +202,14 @@ def train_in_folder(job: Job, folder: Path, settings: RunSettings, *, resume: bo
     return training, summary
 
 
-def _metered_rounds(folder: Path, settings: RunSettings) -> Callable[[Report], None] | None:
-    """Return what is called after each round: the given function, and the meters' turn to be saved."""
+def _after_rounds(folder: Path, settings: RunSettings, live: LiveRows) -> Callable[[Report], None]:
+    """Return what is called after each round: the given function, and the turn of rows and meters to be saved."""
     meter, on_round = settings.meter, settings.on_round
-    if meter is None:
-        return on_round
 
     def after_round(report: Report) -> None:
-        meter.save_now_and_then(folder)
+        live.show_now_and_then()
+        if meter is not None:
+            meter.save_now_and_then(folder)
         if on_round is not None:
             on_round(report)
 

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from fewjoules.files import make_folder
 from fewjoules.torchrun import is_first_rank
 
 LOCK = ".lock"
+_LOOKS = 3  # attempts at a lock: one who only asks whether it is held lets go at once
+_LOOK_SECONDS = 0.02
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -30,6 +33,23 @@ def locked(folder: Path) -> Iterator[None]:
         if descriptor is not None:
             (folder / LOCK).unlink(missing_ok=True)
             os.close(descriptor)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process holds a folder; False where the file system knows no locks."""
+    try:
+        import fcntl
+
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except (ImportError, OSError):  # not a POSIX system, or no lock
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EACCES, errno.EAGAIN)
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _acquired(folder: Path) -> int | None:
@@ -60,16 +80,21 @@ def _hold(descriptor: int, folder: Path) -> bool:
         import fcntl
     except ImportError:  # not a POSIX system
         return _without_locks(folder)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
-            return _without_locks(folder)
-        if error.errno not in (errno.EACCES, errno.EAGAIN):
-            raise
-        holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
-        raise InvalidInputError(f"{folder}: {holder} is writing to this folder; wait until it has ended") from error
-    return True
+    for looks_left in reversed(range(_LOOKS)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return _without_locks(folder)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            if looks_left:
+                time.sleep(_LOOK_SECONDS)
+                continue
+            holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
+            raise InvalidInputError(f"{folder}: {holder} is writing to this folder; wait until it has ended") from error
+        return True
+    raise AssertionError  # the last look returns or raises
 
 
 def _without_locks(folder: Path) -> bool:

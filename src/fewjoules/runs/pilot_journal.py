@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fewjoules.errors import InvalidInputError
-from fewjoules.files import open_regular
 from fewjoules.runs.checkpoint import require_same_identity
-from fewjoules.runs.sealed import sealed_line, unsealed_line
+from fewjoules.runs.pilot_lines import JOURNAL_VERSION, journal_of, whole_lines
+from fewjoules.runs.sealed import sealed_line
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
-
-JOURNAL_VERSION = 1
 
 
 class PilotJournal:
@@ -28,16 +25,13 @@ class PilotJournal:
         self._header: dict[str, Any] | None = None  # of a new file
         if path is None:
             return
-        lines = _whole_lines(path)
-        if not lines:
+        if not _mended(path):
             self._header = {"version": JOURNAL_VERSION, "identity": json.loads(json.dumps(identity))}
             return
-        header, *results = (_checked(path, number, line) for number, line in enumerate(lines, start=1))
-        if header.get("version") != JOURNAL_VERSION or not isinstance(header.get("identity"), dict):
-            raise InvalidInputError(f"{path}: version must be {JOURNAL_VERSION}, got {header.get('version')!r}")
-        require_same_identity(f"{path}: the pilots belong to another task", header["identity"], identity or {})
-        for data in results:
-            self._keep(PilotResult.from_dict(data))
+        stored, results = journal_of(path)
+        require_same_identity(f"{path}: the pilots belong to another task", stored, identity or {})
+        for result in results:
+            self._keep(result)
 
     def __len__(self) -> int:
         """Return the number of pilots."""
@@ -66,23 +60,9 @@ class PilotJournal:
         self._header = None
 
 
-def _whole_lines(path: Path) -> list[bytes]:
-    """Return the lines of a journal; cut off a last one without its end."""
-    if not path.exists():
-        return []
-    with open_regular(path) as stream:
-        data = stream.read()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        os.truncate(path, len(whole))
-    return whole.splitlines()
-
-
-def _checked(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    data = unsealed_line(line)
-    if data is None:
-        raise InvalidInputError(
-            f"{path}: the file is damaged: line {number} must be JSON with its checksum; without this line and those "
-            "below it, their pilots are trained again"
-        )
-    return data
+def _mended(path: Path) -> bool:
+    """Cut off a last line without its end; return whether the journal has any line."""
+    lines, whole, size = whole_lines(path)
+    if whole < size:
+        os.truncate(path, whole)
+    return bool(lines)

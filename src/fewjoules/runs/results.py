@@ -3,7 +3,7 @@
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,7 +87,7 @@ class RunResults:
         place = Path(folder)
         plan, scenario = place / PLAN, place / SCENARIO
         text = read_text(scenario) if scenario.exists() else ""
-        summary = _read_summary(place / RUN, text)
+        summary = read_summary(place, text)
         for name, checksum in summary.checksums.items():
             require_intact(place / name, checksum)
         return cls(
@@ -145,7 +145,9 @@ def plain_text(text: object) -> str:
     return line if len(line) <= MAX_NAME_LENGTH else line[: MAX_NAME_LENGTH - 1] + "…"
 
 
-def _read_summary(path: Path, scenario_text: str) -> RunSummary:
+def read_summary(folder: Path, scenario_text: str = "") -> RunSummary:
+    """Read run.json alone; the scenario tells how the data are parted where run.json does not."""
+    path = folder / RUN
     data = read_sealed(path)
     version = data.get("version") if isinstance(data, dict) else None
     if version != RUN_VERSION:
@@ -246,12 +248,16 @@ def _checksums(told: Any) -> dict[str, int]:
 
 
 def _device_names(devices: Any, count: int) -> tuple[str, ...]:
-    """Return the names of the devices, numbered where several share a name."""
+    """Return the names of the devices in run.json; refuse another number of them than there are devices."""
     names = devices.get("names") if isinstance(devices, dict) else None
     if not isinstance(names, list) or len(names) != count:
         got = len(names) if isinstance(names, list) else type(names).__name__
         raise InvalidInputError(f"devices.names must be a list of {count} names, one for each sparsity, got {got}")
-    plain = [plain_text(name) for name in names]
+    return numbered_names([plain_text(name) for name in names])
+
+
+def numbered_names(plain: Sequence[str]) -> tuple[str, ...]:
+    """Return names of devices, numbered where several share one."""
     totals: dict[str, int] = {}
     for name in plain:
         totals[name] = totals.get(name, 0) + 1

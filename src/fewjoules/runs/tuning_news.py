@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fewjoules.convergence.rounds import PowerLawRounds
 from fewjoules.planner.plan import Plan
 from fewjoules.tuning.naming import optimiser_name
 from fewjoules.tuning.outcome import News
@@ -16,8 +17,8 @@ class Progress:
     """What is known after a pilot: the best optimiser so far, its step size, and how many steps it may take.
 
     ``allowed_client_steps`` and ``allowed_joules`` are the budget of all pilots, None where there is none of the kind.
-    ``spread`` is the standard deviation of ln(steps), None before the law has been observed; ``plan`` is that of the
-    current belief, None as long as there is none.
+    ``spread`` is the standard deviation of ln(steps), None before the law has been observed; ``law`` and ``plan`` are
+    those of the current belief, None as long as there is none.
     """
 
     news: News
@@ -28,6 +29,7 @@ class Progress:
     expected_steps: float
     spread: float | None = None
     plan: Plan | None = None
+    law: PowerLawRounds | None = None
 
 
 class Teller:
@@ -42,9 +44,9 @@ class Teller:
         """Tell the news together with the belief."""
         search = self._tuner.search
         best = self._best()
-        steps, spread, plan = search.aim.expected_steps(best), None, None
+        steps, spread, plan, law = search.aim.expected_steps(best), None, None, None
         if search.belief.known:
-            plan = self._plan()
+            plan, law = self._plan(), search.belief.law()
             steps, spread = search.belief.predicted_steps(search.choice(plan))
         told = Progress(
             news=news,
@@ -55,6 +57,7 @@ class Teller:
             expected_steps=steps,
             spread=spread,
             plan=plan,
+            law=law,
         )
         self._tell(told)
 

@@ -1,6 +1,5 @@
 """Write a recipe into the text of a scenario file; whatever else is in the file stays as it is."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from fewjoules.scenario.schema.base import Table
 from fewjoules.scenario.schema.recipe import RecipeTable
 from fewjoules.scenario.schema.sentences import validate
 from fewjoules.scenario.schema.training import TrainingTable
+from fewjoules.scenario.toml_text import key_lines
 
 Law = PaperRounds | BoundRounds | PowerLawRounds
 _KINDS = {PaperRounds: "paper", BoundRounds: "bound", PowerLawRounds: "power-law"}
@@ -82,7 +82,7 @@ def with_rounds(
     if "rounds" in before:
         raise InvalidInputError("the scenario must have no [rounds] yet, got one")
     table = _plain(_law(law, None) | _known({"downlink_weight": downlink_weight, "participation": participation}))
-    lines = ["[rounds]", *([f"# {comment}"] if comment else []), *_lines(table)]
+    lines = ["[rounds]", *([f"# {comment}"] if comment else []), *key_lines(table)]
     written = _spliced(text, len(text), lines, "\r\n" if "\r\n" in text else "\n")
     assert parse_toml(written) == before | {"rounds": table}
     return written
@@ -190,25 +190,8 @@ def _plain(value: Any) -> Any:
 def _section(tables: dict[str, Any], comment: str) -> list[str]:
     """Return the lines of [recipe] and of its tables."""
     own = {key: value for key, value in tables.items() if not isinstance(value, dict)}
-    lines = ["[recipe]", *([f"# {comment}"] if comment else []), *_lines(own)]
+    lines = ["[recipe]", *([f"# {comment}"] if comment else []), *key_lines(own)]
     for name, table in tables.items():
         if isinstance(table, dict):
-            lines += ["", f"[recipe.{name}]", *_lines(table)]
+            lines += ["", f"[recipe.{name}]", *key_lines(table)]
     return lines
-
-
-def _lines(table: Mapping[str, Any]) -> list[str]:
-    return [f"{key} = {_value(value)}" for key, value in table.items()]
-
-
-def _value(value: Any) -> str:
-    """Return a value as TOML, a number with every digit that tells it from its neighbours."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_value(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    return repr(value)

@@ -1,0 +1,1 @@
+"""The plan view: a fleet to edit, and at once its plan."""

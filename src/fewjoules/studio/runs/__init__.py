@@ -1,0 +1,1 @@
+"""The runs view: run folders, their curves and ledgers."""
