@@ -9,6 +9,7 @@ from fewjoules import __version__
 from fewjoules.cli.calibrate import calibrate
 from fewjoules.cli.compare import compare
 from fewjoules.cli.export import export
+from fewjoules.cli.init import init
 from fewjoules.cli.measure import measure
 from fewjoules.cli.plan import plan
 from fewjoules.cli.plugins import CommandGroup
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(init)
 app.command()(plan)
 app.command()(tune)
 app.command()(train)
