@@ -8,6 +8,7 @@ import typer
 
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
+from fewjoules.cli.starting import Starting
 from fewjoules.errors import InvalidInputError
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.schemes import SCHEME_NAMES
@@ -77,6 +78,8 @@ def train(
       fewjoules train fleet.toml --data-dir ~/mnist --plots pdf --out run3
     """
     with plain_errors(), contextlib.ExitStack() as held:
+        starting = Starting()
+        held.callback(starting.close)
         from fewjoules.runs.entry import planned_entry
         from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
         from fewjoules.runs.lock import locked
@@ -94,6 +97,7 @@ def train(
                 chosen = stored_scenario(folder, scenario, allow_outside=allow_outside)
                 planned = Plan.load(folder / PLAN)
                 if is_finished(folder):
+                    starting.close()
                     clean_up(folder)
                     if ranks.is_first:
                         _report(folder, chosen.name, plots)
@@ -110,6 +114,7 @@ def train(
                 require_alone("fewjoules train --meter")
             log = held.enter_context(running.metering(device)) if meter else None
             task = running.prepare_task(running.unguarded(chosen) if no_guard else chosen, device, data_dir)
+        starting.close()
 
         def begin() -> None:
             if resume is None:
