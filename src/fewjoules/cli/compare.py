@@ -13,6 +13,7 @@ import typer
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors, require_one_process
 from fewjoules.cli.entrants import entries_of, require_names, require_rates, usual_names
+from fewjoules.cli.starting import Starting
 from fewjoules.comparing.turns import MOST_SEEDS, Turn, require_same_choices, seeds_from, train_turns, turns_of
 from fewjoules.errors import DivergedError, InvalidInputError, require_integer
 from fewjoules.extras import require_extra
@@ -97,6 +98,8 @@ def compare(
     with plain_errors(), contextlib.ExitStack() as held:
         require_extra("train", "fewjoules compare")
         require_one_process("fewjoules compare")
+        starting = Starting()
+        held.callback(starting.close)
         from fewjoules.runs.folder import beginning, require_new_folder
         from fewjoules.runs.lock import locked
         from fewjoules.runs.settings import require_undamaged, save_settings, stored_scenario, stored_settings
@@ -127,6 +130,7 @@ def compare(
             require_new_folder(folder)
             names = names or usual_names(chosen)
             rates = require_rates(rate or (), names)
+        starting.show("planning the schemes, reading the data, building the model")
         first_seed = require_training(chosen).seed
         entries = entries_of(ScenarioPlans(chosen), names, rates)
         chosen_seeds = seeds_from(first_seed, count)
@@ -156,6 +160,7 @@ def compare(
                 )
 
         _require_room(task, [turn.entry for turn in turns[: len(entries)] if not turn.folder.exists()])
+        starting.close()
         trained = _train_all(task, turns, folder, checkpoint_seconds, begin)
         _report(folder, chosen, turns, trained, rates, plots, json_only)
         if len(trained) < len(turns):

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from fewjoules.cli.progress import TimeLeft, describe
+from fewjoules.cli.compiling import compiling_told
+from fewjoules.cli.progress import TimeLeft, describe, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from fewjoules.engine.loop import Report
     from fewjoules.ledger.target import Target
 
-COMPILING = "first round, in which kernels may compile"
+FIRST_ROUND = "first round"
 
 
 def live_console() -> "Console | None":
@@ -35,7 +36,8 @@ def live_run(
     with _bars(console) as bars:
         run = LiveRun(bars)
         run.begin(name, rounds, target)
-        yield run.update
+        with compiling_told(run.compiling, run.compiled):
+            yield run.update
 
 
 @contextlib.contextmanager
@@ -69,14 +71,25 @@ class LiveRun:
 
     def begin(self, name: str, rounds: int, target: "Target | None" = None) -> None:
         """Show the line of a new run."""
-        self._rounds, self._target, self._left = rounds, target, TimeLeft(rounds)
-        self._bars.reset(self._task, total=None, description=f"{name:<11}", said=COMPILING, left="", visible=True)
+        self._rounds, self._target, self._left, self._said = rounds, target, TimeLeft(rounds), FIRST_ROUND
+        self._bars.reset(self._task, total=None, description=f"{name:<11}", said=FIRST_ROUND, left="", visible=True)
         self._bars.refresh()
 
     def update(self, report: "Report") -> None:
         """Show the progress after a round."""
         said, left = describe(report, self._rounds, self._target), self._left.after_round(report.round)
+        self._said = said
         self._bars.update(self._task, total=self._rounds, completed=report.round, said=said, left=left)
+
+    def compiling(self, sentence: str) -> None:
+        """Show that a kernel is being compiled."""
+        self._bars.update(self._task, said=sentence, left="")
+        self._bars.refresh()
+
+    def compiled(self) -> None:
+        """Show again what was shown before; what compiling took does not count for the time that is left."""
+        self._left.forget()
+        self._bars.update(self._task, said=self._said)
 
 
 class LiveJobs:
@@ -84,7 +97,7 @@ class LiveJobs:
 
     def __init__(self, bars: "Progress") -> None:
         """Add the two lines; the second appears with its first round."""
-        self._bars, self._jobs = bars, bars.add_task("trainings", total=None, said=COMPILING, left="")
+        self._bars, self._jobs = bars, bars.add_task("trainings", total=None, said=FIRST_ROUND, left="")
         self._run, self._current = LiveRun(bars), ("", 0)
         self._total, self._left = 0, TimeLeft(0)
         bars.refresh()
@@ -94,7 +107,7 @@ class LiveJobs:
         if total != self._total:
             self._total, self._left = total, TimeLeft(total)
         seconds = self._left.seconds(done)
-        left = "" if seconds is None else f"about {seconds:.0f} s left"
+        left = "" if seconds is None else f"about {duration(seconds)} left"
         self._bars.update(self._jobs, total=total, completed=done, said=f"{done} of {total}, last {name}", left=left)
         self._current = ("", 0)
 

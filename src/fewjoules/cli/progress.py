@@ -1,17 +1,21 @@
 """Show the progress of a run."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import typer
 
+from fewjoules.cli.compiling import ONCE, compiling_told
+
 if TYPE_CHECKING:
     from fewjoules.engine.loop import Report
     from fewjoules.ledger.target import Target
 
 _LINE_SECONDS = 10.0
+_FEW_ROUNDS, _FEW_SECONDS, _MANY_SECONDS = 3, 1.0, 10.0
 
 
 def download_line() -> Callable[[int, int | None], None]:
@@ -33,7 +37,11 @@ def say_stopping() -> None:
 
 
 class TimeLeft:
-    """Tells how long the rest takes, by what was done since the first report: compiling comes before it."""
+    """Tells how long the rest takes, by what was done since the first report: compiling comes before it.
+
+    Nothing is told before three rounds and a second, or ten seconds, have passed since then: one slow round of many
+    would promise hours.
+    """
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Start with nothing known."""
@@ -41,18 +49,30 @@ class TimeLeft:
         self._first: int | None = None
         self._began = 0.0
 
+    def forget(self) -> None:
+        """Count from the next report on, because something took time that will not take it again."""
+        self._first = None
+
     def seconds(self, done: int) -> float | None:
-        """Return the seconds that are left after ``done`` of all, or None at the first report."""
+        """Return the seconds that are left after ``done`` of all, or None while too little is known."""
         now = self._clock()
         if self._first is None:
             self._first, self._began = done, now
-        since = done - self._first
-        return (now - self._began) / since * (self._total - done) if since else None
+        since, passed = done - self._first, now - self._began
+        known = since >= 1 and passed >= _FEW_SECONDS and (since >= _FEW_ROUNDS or passed >= _MANY_SECONDS)
+        return passed / since * (self._total - done) if known else None
 
     def after_round(self, number: int) -> str:
         """Describe the time that is left after a round; a run may reach its target earlier."""
         seconds = self.seconds(number)
-        return "compiled" if seconds is None else f"about {seconds:.0f} s left at most"
+        return "" if seconds is None else f"about {duration(seconds)} left at most"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in the unit that suits it: seconds, minutes or hours."""
+    if seconds < 120.0:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60.0:.0f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.0f} h"
 
 
 @contextlib.contextmanager
@@ -78,9 +98,16 @@ def progress_of(
         said = left.after_round(report.round)
         if time.monotonic() - last >= _LINE_SECONDS:
             last = time.monotonic()
-            typer.echo(f"{name}: {describe(report, rounds, target)}, {said}", err=True)
+            typer.echo(", ".join(filter(None, (f"{name}: {describe(report, rounds, target)}", said))), err=True)
 
-    yield line
+    with compiling_told(lambda _: say_compiling(), left.forget):
+        yield line
+
+
+@functools.cache
+def say_compiling() -> None:
+    """Tell once that kernels are being compiled, where nothing that moves can be shown."""
+    typer.echo(ONCE, err=True)
 
 
 @contextlib.contextmanager

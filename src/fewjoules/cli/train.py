@@ -8,6 +8,7 @@ import typer
 
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
+from fewjoules.cli.starting import Starting
 from fewjoules.errors import InvalidInputError
 from fewjoules.extras import require_extra
 from fewjoules.planner.plan import Plan
@@ -79,6 +80,8 @@ def train(
     """
     with plain_errors(), contextlib.ExitStack() as held:
         require_extra("train", "fewjoules train")
+        starting = Starting()
+        held.callback(starting.close)
         from fewjoules.runs.entry import planned_entry
         from fewjoules.runs.folder import beginning, clean_up, is_finished, require_new_folder
         from fewjoules.runs.lock import locked
@@ -96,6 +99,7 @@ def train(
                 chosen = stored_scenario(folder, scenario, allow_outside=allow_outside)
                 planned = Plan.load(folder / PLAN)
                 if is_finished(folder):
+                    starting.close()
                     clean_up(folder)
                     if ranks.is_first:
                         _report(folder, chosen.name, plots)
@@ -112,6 +116,7 @@ def train(
                 require_alone("fewjoules train --meter")
             log = held.enter_context(running.metering(device)) if meter else None
             task = running.prepare_task(running.unguarded(chosen) if no_guard else chosen, device, data_dir)
+        starting.close()
 
         def begin() -> None:
             if resume is None:

@@ -12,6 +12,7 @@ import typer
 
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors, require_one_process
+from fewjoules.cli.starting import Starting
 from fewjoules.cli.tuning_progress import tuning_progress
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.extras import require_extra
@@ -97,6 +98,8 @@ def tune(
     with plain_errors(), contextlib.ExitStack() as held:
         require_extra("train", "fewjoules tune")
         require_one_process("fewjoules tune")
+        starting = Starting()
+        held.callback(starting.close)
         from fewjoules.runs.lock import locked
         from fewjoules.runs.settings import require_undamaged
 
@@ -113,7 +116,7 @@ def tune(
             device, data_dir = options.stored_device(device, order.settings), data_dir or order.settings["data_dir"]
         else:
             order = _new(scenario, out, folder, budget, trainings, seed, allow_outside)
-        _carry_out(order, device, data_dir, processes, held, json_only)
+        _carry_out(order, device, data_dir, processes, held, starting, json_only)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +200,7 @@ def _carry_out(
     data_dir: str | None,
     processes: int | None,
     held: contextlib.ExitStack,
+    starting: Starting,
     json_only: bool,
 ) -> None:
     """Tune, write the results and show them; if interrupted, say how to resume and exit with code 130."""
@@ -210,6 +214,7 @@ def _carry_out(
     task = running.prepare_task(order.scenario, device, data_dir)
     again = f"fewjoules tune --resume {order.folder}"
     beliefs = BeliefLog(order.folder / BELIEFS)
+    starting.close()
     try:
         with running.disk_explained(order.folder, again), tuning_progress() as show:
 

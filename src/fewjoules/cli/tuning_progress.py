@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fewjoules.cli.compiling import compiling_told
+from fewjoules.cli.progress import say_compiling
+
 if TYPE_CHECKING:
     from fewjoules.runs.tuning_news import Progress
 
@@ -18,11 +21,19 @@ def tuning_progress() -> Iterator[Callable[["Progress"], None]]:
 
     terminal = live_console()
     if terminal is None:
-        yield lambda progress: typer.echo("; ".join(progress_lines(progress)), err=True)
+        with compiling_told(lambda _: say_compiling(), lambda: None):
+            yield lambda progress: typer.echo("; ".join(progress_lines(progress)), err=True)
         return
     with live_text(terminal) as show:
-        show("loading the data and training the first pilots")
-        yield lambda progress: show("\n".join(progress_lines(progress)))
+        lines = ["training the first pilots"]
+
+        def tell(progress: "Progress") -> None:
+            lines[:] = progress_lines(progress)
+            show("\n".join(lines))
+
+        show(*lines)
+        with compiling_told(lambda said: show("\n".join([*lines, said])), lambda: show("\n".join(lines))):
+            yield tell
 
 
 def progress_lines(progress: "Progress") -> list[str]:

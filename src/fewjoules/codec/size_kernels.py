@@ -132,9 +132,13 @@ def counted_bytes(counts, entries):
 
 @numba.njit(cache=True, nogil=True)
 def _coded_bytes(frequencies, stream, entries):
-    used = np.flatnonzero(frequencies)
+    first, last = 0, VALUE_SYMBOLS - 1
+    while frequencies[first] == 0:
+        first += 1
+    while frequencies[last] == 0:
+        last -= 1
     table = 2
-    for symbol in range(used[0], used[-1] + 1):
+    for symbol in range(first, last + 1):
         table += _varint_bytes(frequencies[symbol])
     return min(table + _varint_bytes(stream) + stream, entries)
 
@@ -170,7 +174,10 @@ def _frequencies(counts, total):
             frequencies[symbol] = max(1, counts[symbol] * VALUE_SCALE // total)
             rest += frequencies[symbol]
     while rest != 0:
-        largest = np.argmax(frequencies)
+        largest = 0
+        for symbol in range(1, VALUE_SYMBOLS):
+            if frequencies[symbol] > frequencies[largest]:
+                largest = symbol
         excess = min(rest, frequencies[largest] - 1)
         frequencies[largest] -= excess
         rest -= excess

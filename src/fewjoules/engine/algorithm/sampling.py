@@ -41,23 +41,23 @@ def _mix(value):
 @numba.njit(cache=True, nogil=True)
 def _draw(key, clients, sizes, first_step, batch_sizes, order, numbers, weights):
     """Fill ``numbers`` and ``weights``; ``order`` holds 0, 1, 2, ... before and after."""
+    # element by element: assignments to slices would take numba three times as long to compile
     swaps = np.empty(numbers.shape[2], dtype=np.int64)
     for step in range(batch_sizes.shape[0]):
         for row in range(clients.size):
             size, wanted = sizes[row], batch_sizes[step, row]
+            swapped = 0 if wanted == size else wanted
             state = _mix(_mix(key + _GOLDEN * np.uint64(clients[row] + 1)) + _GOLDEN * np.uint64(first_step + step + 1))
-            batch = numbers[step, row]
-            if wanted == size:
-                batch[:wanted] = order[:wanted]
-            else:
-                for i in range(wanted):
-                    state += _GOLDEN
-                    # the high word of a 32 x 32 bit product: uniform below size to within size / 2^32
-                    other = i + np.int64((_mix(state) >> np.uint64(32)) * np.uint64(size - i) >> np.uint64(32))
-                    swaps[i] = other
-                    order[i], order[other] = order[other], order[i]
-                batch[:wanted] = order[:wanted]
-                for i in range(wanted - 1, -1, -1):
-                    order[i], order[swaps[i]] = order[swaps[i]], order[i]
-            batch[wanted:] = batch[0]
-            weights[step, row, :wanted] = np.float32(1.0) / np.float32(wanted)
+            for i in range(swapped):
+                state += _GOLDEN
+                # the high word of a 32 x 32 bit product: uniform below size to within size / 2^32
+                other = i + np.int64((_mix(state) >> np.uint64(32)) * np.uint64(size - i) >> np.uint64(32))
+                swaps[i] = other
+                order[i], order[other] = order[other], order[i]
+            weight = np.float32(1.0) / np.float32(wanted)
+            for i in range(numbers.shape[2]):
+                numbers[step, row, i] = order[i] if i < wanted else order[0]
+                if i < wanted:
+                    weights[step, row, i] = weight
+            for i in range(swapped - 1, -1, -1):
+                order[i], order[swaps[i]] = order[swaps[i]], order[i]

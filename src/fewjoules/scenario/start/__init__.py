@@ -1,0 +1,1 @@
+"""A first scenario file from a few answers, for ``fewjoules init``."""
