@@ -77,11 +77,11 @@ def _help_of_every_command() -> str:
 
 
 def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    parts = getattr(command, "commands", {})
-    if not parts:
+    if not hasattr(command, "list_commands"):
         yield words
-    for name, part in parts.items():
-        yield from _commands(part, (*words, name))
+        return
+    for name in command.list_commands(None):
+        yield from _commands(command.get_command(None, name), (*words, name))
 
 
 def _help(app: typer.Typer, words: tuple[str, ...]) -> str:
