@@ -6,6 +6,7 @@ Widths of columns and empty lines do not count. ``...`` stands for any words of 
 import math
 import re
 
+ROUNDING = 1e-9  # a proved gap below it differs from processor to processor
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\w)")
 
 
@@ -43,4 +44,4 @@ def _same_line(wanted: str, found: str, tolerance: float) -> bool:
 
 def _same_number(wanted: str, found: str, tolerance: float) -> bool:
     values = [float(text.replace(",", "")) for text in (wanted, found)]
-    return wanted == found or (tolerance > 0.0 and math.isclose(*values, rel_tol=tolerance))
+    return wanted == found or math.isclose(*values, rel_tol=tolerance, abs_tol=ROUNDING)

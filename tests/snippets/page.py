@@ -33,6 +33,7 @@ def run_page(
     names: dict[str, Any] = {"__name__": "__page__"}
     printed: str | None = None
     ran = 0
+    (folder / "examples").symlink_to(ROOT / "examples")  # pages are read in a clone
     with _at_home(folder):
         for block in blocks_of(page):
             if block.language == "text" and block.follows and printed is not None and block.mark != "not run":
