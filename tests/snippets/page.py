@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ def run_page(
     names: dict[str, Any] = {"__name__": "__page__"}
     printed: str | None = None
     ran = 0
-    (folder / "examples").symlink_to(ROOT / "examples")  # pages are read in a clone
+    if not (folder / "examples").exists():
+        (folder / "examples").symlink_to(ROOT / "examples")  # as in a clone
     with _at_home(folder):
         for block in blocks_of(page):
             if block.language == "text" and block.follows and printed is not None and block.mark != "not run":
@@ -104,7 +106,8 @@ def _run_python(block: Block, names: dict[str, Any]) -> str:
     printed = io.StringIO()
     code = compile("\n" * block.first + block.text, str(block.page), "exec")
     try:
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # readers see them; those of other packages are none of ours
             exec(code, names)
     except Exception as error:
         raise PageError(f"{block.place}: {type(error).__name__}: {error}") from error
