@@ -52,9 +52,11 @@ bench: $(READY)  ## planner, codec, simulator and deployment beside their rivals
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/flower.py
 
-docs: $(READY)  ## draw the reproduction of the paper from its records and fill docs/reproduction.md
+docs: $(READY)  ## draw the reproduction of the paper, fill its pages, and build the site of the documentation: site/index.html
 	$(BIN)/fewjoules reproduce --runs results/reproduction/runs --no-train --out results/reproduction
+	$(BIN)/python docs/figures.py
 	$(BIN)/python docs/render.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 fuzz: $(READY)  ## feed the decoder hostile bytes for a minute, guided by coverage
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[fuzz]'
@@ -70,7 +72,7 @@ soak-deploy: $(READY)  ## kill nodes, workers and the server of a Flower deploym
 	nice -n 10 $(BIN)/python -m tests.soak.deployment --minutes $(MINUTES)
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 deploy-demo: $(READY)  ## a SuperLink and three SuperNodes on this machine train the digits model by a plan
 	$(BIN)/python examples/flower/demo.py

@@ -22,7 +22,15 @@ _TILE = 1 << 16  # float64 sums of 512 KiB
 
 
 def mean_of_updates(updates: Sequence[SparseUpdate], *, weights: ArrayLike | None = None) -> NDArray[np.float32]:
-    """Return the weighted mean of the updates as a dense vector; weights are equal by default."""
+    """Return the weighted mean of updates of the same size as a dense float32 vector, shape (size,).
+
+    Args:
+        updates: At least one update.
+        weights: One for each update; equal by default.
+
+    Raises:
+        InvalidInputError: There is no update, or sizes or weights do not fit.
+    """
     shares = _checked(updates, weights)
     if not shares.sum() > 0.0:
         raise InvalidInputError(f"weights must have a positive sum, got {shares.sum():g}")

@@ -32,10 +32,22 @@ def encode(
     rng: np.random.Generator | None = None,
     allow_nonfinite: bool = False,
 ) -> bytes:
-    """Encode an update as a message; float32 keeps every bit, the other kinds round.
+    """Encode an update as a message; float32 keeps every bit, the other kinds of values round.
 
-    ``decode`` gives the update as the receiver sees it; add the difference to the residual. Kind "qsgd" rounds at
-    random to ``levels`` levels and needs ``rng``. NaN and infinite values are refused unless ``allow_nonfinite``.
+    ``decode`` gives the update as the receiver sees it; add the difference to the residual.
+
+    Args:
+        update: What to send.
+        values: "float32", "float16", "bfloat16", "int8", "qsgd", "ternary" or "two-bit".
+        levels: Number of levels of "qsgd".
+        rng: Random numbers, which "qsgd" needs to round.
+        allow_nonfinite: Whether NaN and infinite values may be sent.
+
+    Returns:
+        The payload; docs/wire-format.md describes its bytes.
+
+    Raises:
+        InvalidInputError: The kind of values is unknown, or a value cannot be sent.
     """
     kind = kind_named(values)
     if not allow_nonfinite and not (finite := np.isfinite(update.values)).all():
@@ -57,9 +69,18 @@ def encode(
 def decode(
     payload: bytes | bytearray | memoryview, *, max_size: int = DEFAULT_MAX_SIZE, allow_nonfinite: bool = False
 ) -> SparseUpdate:
-    """Decode a message for a vector of at most ``max_size`` entries, or raise ``CorruptPayloadError``.
+    """Decode a message.
 
-    NaN and infinite values are refused unless ``allow_nonfinite``: one of them spoils every weight that it is added to.
+    Args:
+        payload: Bytes that ``encode`` wrote, or that somebody else sent.
+        max_size: The largest vector to accept, in entries; a short message can claim a huge one.
+        allow_nonfinite: Whether NaN and infinite values are accepted; one spoils every weight that it is added to.
+
+    Returns:
+        The update as it was encoded.
+
+    Raises:
+        CorruptPayloadError: No encoder can have written these bytes, or they claim more than is allowed.
     """
     data = _bytes_of(payload)
     if len(data) < FRAME_BYTES or bytes(data[: len(MAGIC)]) != MAGIC:
@@ -78,7 +99,14 @@ def decode(
 def encoded_size(
     update: SparseUpdate, *, values: str = "float32", levels: int = 15, rng: np.random.Generator | None = None
 ) -> int:
-    """Return the bytes that ``encode`` would write: exact for few entries, else within 0.1 % or 4 bytes."""
+    """Return the bytes that ``encode`` would write: exact for few entries, else within 0.1 % or 4 bytes.
+
+    Args:
+        update: What to send.
+        values: Kind of values, as for ``encode``.
+        levels: Number of levels of "qsgd".
+        rng: Random numbers, which "qsgd" needs to round.
+    """
     kind = kind_named(values)
     if values == "float32":
         counts = np.array([update.count])

@@ -14,7 +14,16 @@ MAX_SIZE = 2**40
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SparseUpdate:
-    """A vector of ``size`` entries that holds ``values`` (float32) at ``positions`` (int64, increasing), else zeros."""
+    """A vector of which only some entries are not zero.
+
+    Args:
+        size: Number of entries of the whole vector.
+        positions: Where the entries are, from 0, increasing; int64, shape (count,).
+        values: The entries, float32, shape (count,).
+
+    Raises:
+        InvalidInputError: Positions are not increasing or outside the vector, or types and shapes do not fit.
+    """
 
     size: int
     positions: IntArray

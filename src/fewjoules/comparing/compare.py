@@ -41,15 +41,35 @@ def compare(
     out: str | Path | None = None,
     **options: Any,
 ) -> Comparison:
-    """Train every scheme to the same target and return the joules that each took.
+    """Train every scheme to the same target and compare the joules that each took.
 
-    ``schemes`` are names of planned schemes ("flexible", "unified", ...), which need a ``problem``, names of presets
-    ("dgc", "diloco", ...), plans and recipes, or a mapping of names to any of these or to options of ``train``. Other
-    arguments are those of ``train`` and shared by all; what a plan, a recipe or a preset states wins over them. Without
-    ``rounds`` a plan may take four times its rounds, and a preset as many local steps as the longest plan. ``rates``
-    sets the step size of a scheme by its name. Every scheme is trained with so many ``seeds``, from ``seed`` on; from
-    three on, ties within the noise are told. ``model`` may be a function of the seed; the data are the same for all.
-    Without ``out``, a new or empty folder, nothing is kept on disk.
+    What a plan, a recipe or a preset states wins over the arguments that all schemes share. Without ``rounds`` a plan
+    may take four times its predicted rounds, and a preset as many local steps as the longest plan.
+
+    Args:
+        model: A model, or a function that makes one from a seed.
+        clients: Data of each client, as for ``train``; the same for all schemes and seeds.
+        test: Test set, on which the target is judged.
+        fleet: What bits, messages and steps cost each client.
+        schemes: Names of planned schemes ("flexible", "unified", ...), names of presets ("dgc", "diloco", ...), plans
+            and recipes; or a mapping of names to any of these or to options of ``train``.
+        target: An accuracy, or {"loss": 0.3}, {"perplexity": 6.0} or {metric: value}.
+        problem: What planned schemes are planned for.
+        seeds: Number of trainings of each scheme; from three on, ties within the noise are told.
+        seed: The first seed.
+        rates: Step size of a scheme by its name.
+        out: New or empty folder for all runs; without it nothing is kept on disk.
+        **options: Arguments of ``train`` that all schemes share.
+
+    Returns:
+        The comparison; printing it shows its table.
+
+    Raises:
+        InvalidInputError: An argument is refused.
+
+    Examples:
+        >>> print(fj.compare(model, clients=clients, test=test, fleet=fleet, target=0.95, learning_rate=0.1,
+        ...                  schemes=["flexible", "fedavg", "dgc"], problem=problem))
     """
     require_alone("fewjoules.compare")
     count = require_integer("seeds", seeds, low=1, high=MOST_SEEDS)

@@ -26,8 +26,10 @@ _WIDTH = 160  # of the printed table
 class Comparison:
     """Schemes that were trained to the same target with the same seeds; printing it shows the table.
 
-    ``runs`` holds the run of each scheme with each seed, by (scheme, seed), and ``diverged`` counts by scheme the seeds
-    without a run.
+    Args:
+        runs: The run of each scheme with each seed, by (scheme, seed).
+        results: The same runs as tables and figures read them.
+        diverged: For each scheme, the number of seeds that diverged and have no run.
     """
 
     runs: "Mapping[tuple[str, int], Run]"

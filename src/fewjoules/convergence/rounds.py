@@ -18,7 +18,10 @@ MAX_EXPONENT = 16.0
 
 
 class RoundsModel(Protocol):
-    """Interface of a rounds model for solvers and schemes; all arguments broadcast."""
+    """Interface of a rounds model: K(s, H), the rounds to the target, where s is the mean of sparsity^q.
+
+    Any object with these members can be planned with. All arguments broadcast.
+    """
 
     @property
     def exponent(self) -> float:
@@ -33,7 +36,12 @@ class RoundsModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaperRounds:
-    """[LI21] eq. (23): K = alpha H sum(delta_m^2) + beta / (sqrt(M) H)."""
+    """The rounds model of [LI21], eq. (23): K = alpha H sum(delta_m^2) + beta / (sqrt(M) H), for M devices.
+
+    Args:
+        alpha: Price of sparsity and local steps, at least 0.
+        beta: Price of few local steps, at least 0; not both are 0.
+    """
 
     alpha: float
     beta: float
@@ -63,7 +71,17 @@ class PaperRounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundRounds:
-    """Corollary 1 of [LI21] with its constants known: K = T / H. See ``LearningConstants`` for the names."""
+    """The rounds K = T / H by Corollary 1 of [LI21], with its constants known. It is far too pessimistic to plan with.
+
+    Args:
+        smoothness: L, the Lipschitz constant of the gradient.
+        sigma: Standard deviation of the gradient of one sample.
+        gradient_bound: G, a bound on gradient norms, at least ``sigma``.
+        initial_gap: J^2, a bound on F(w0) - F*.
+        batch: b0, the first batch size.
+        epsilon: The squared gradient norm to reach.
+        form: "exact" solves the corollary; "printed" is eq. (11), which lacks a factor.
+    """
 
     smoothness: float
     sigma: float
@@ -120,7 +138,16 @@ class BoundRounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PowerLawRounds:
-    """K = tau / H (1 + c H^a mean(delta^q)), which fits measured training well."""
+    """The rounds law K = tau / H (1 + c H^a mean(delta^q)), which fits measured training well.
+
+    ``fewjoules calibrate rounds`` and ``fewjoules tune`` find its constants.
+
+    Args:
+        tau: Local steps of a training with H = 1 that sends everything, nearly; above 0.
+        c: By how much sparsity and local steps slow training down; at least 0.
+        a: Power of H.
+        q: Power of the sparsity; above 0.
+    """
 
     tau: float
     c: float

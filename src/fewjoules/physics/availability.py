@@ -38,10 +38,18 @@ class AvailableDevices(Protocol):
 
 
 class Availability:
-    """Intervals in which devices are available: rows (device, from, to), with ``to`` no longer part of it.
+    """Intervals in which devices are available. A device without an interval never is.
 
-    Times are seconds since the training began, or rounds if ``unit`` says so. With a ``period_seconds`` the intervals
-    repeat, for example every 86,400 s. A device without an interval is never available.
+    Args:
+        intervals: Rows (device, from, to); ``to`` is no longer part of the interval.
+        period_seconds: Repeats the intervals, for example every 86,400 s.
+        unit: "seconds" since the training began, or "rounds".
+
+    Raises:
+        InvalidInputError: An interval is empty or negative, or the unit is unknown.
+
+    Examples:
+        >>> fj.Availability([(0, 0, 3600), (1, 1800, 7200)], period_seconds=86_400)
     """
 
     __slots__ = ("_devices", "_ends", "_starts", "period_seconds", "unit")

@@ -38,17 +38,42 @@ COSTS = (
 
 
 class Fleet:
-    """Cost vectors of all devices, each an array of shape (devices,); scalars broadcast.
+    """What bits, messages, steps and coding cost each device: arrays of shape (devices,), or numbers for all of them.
 
-    Costs that are None are unknown if they are times, and otherwise nothing. ``battery_joules`` is a budget for the
-    whole training, infinite for devices without a limit. A local step costs ``joules_per_step``, and
-    ``joules_per_sample`` for every sample of its batch. After each message the radio stays up for ``tail_seconds`` at
-    ``tail_watts``; ``promotion_joules`` wake it. Selection, encoding and decoding cost ``codec_joules_per_parameter``
-    of the model and ``codec_joules_per_entry`` sent or received. ``operating_points`` are settings of the processor to
-    choose from; the costs of a step are then those of one of them (``at_points``). ``fading`` holds the law of each
-    device's channel, for runs that draw it. ``provenance`` tells where the joules of each kind come from: one mark of
-    provenance.py, or a mapping of kinds to a mark or to one mark for each device. Names are used in messages; without
-    them devices are numbered from 0.
+    Times that are None are unknown; other costs that are None are nothing. docs/costs.md says how they add up.
+
+    Args:
+        joules_per_bit: Sending one bit.
+        joules_per_step: One local step, besides its samples.
+        message_joules: Sending any message, besides its bits.
+        seconds_per_bit: Sending one bit.
+        seconds_per_step: One local step, besides its samples.
+        message_seconds: Sending any message, besides its bits.
+        battery_joules: Joules that a device may spend on the whole training; infinite without a limit.
+        joules_per_sample: Each sample of a batch, added to the step.
+        seconds_per_sample: Each sample of a batch, added to the step.
+        downlink_joules_per_bit: Receiving one bit; None leaves the downlink out of plans.
+        downlink_seconds_per_bit: Receiving one bit.
+        downlink_message_joules: Receiving any message, besides its bits.
+        downlink_message_seconds: Receiving any message, besides its bits.
+        tail_watts: Power of the radio while it stays up after a message.
+        tail_seconds: How long it stays up.
+        promotion_joules: Waking the radio.
+        codec_joules_per_parameter: Selection, for each parameter of the model.
+        codec_joules_per_entry: Encoding or decoding one entry.
+        codec_seconds_per_parameter: Selection, for each parameter of the model.
+        codec_seconds_per_entry: Encoding or decoding one entry.
+        operating_points: Settings of the processors to choose from; ``at_points`` takes one for each device.
+        fading: The law of each device's channel, for runs that draw it.
+        provenance: How well joules are known: a mark ("measured", "fitted", "profile" or "assumed"), or a mapping of
+            kinds ("uplink", "downlink", "tail", "compute", "codec") to a mark or to one for each device.
+        names: Names of the devices in messages; by default numbers from 0.
+
+    Raises:
+        InvalidInputError: A cost is negative or not finite, or arrays have different lengths.
+
+    Examples:
+        >>> fj.Fleet(joules_per_bit=[3e-7, 1e-6, 4e-8], joules_per_step=0.1)  # three devices
     """
 
     __slots__ = (*COSTS, "fading", "names", "operating_points", "provenance")

@@ -26,7 +26,15 @@ MAX_FIXED_BITS = 1e15
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessageSize:
-    """A message of d / delta entries takes fixed_bits + scale * d / delta * (log2 delta + entry_bits) bits."""
+    """The law of a message's size: fixed_bits + scale * d / delta * (log2 delta + entry_bits) bits.
+
+    d is the number of parameters and delta the sparsity, so the message has d / delta entries.
+
+    Args:
+        fixed_bits: Bits of any message.
+        scale: Factor of the bits that depend on the sparsity.
+        entry_bits: Bits of an entry besides its position; value and sign in formula (25) of [LI21].
+    """
 
     fixed_bits: float = 0.0
     scale: float = 1.0

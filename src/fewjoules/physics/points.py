@@ -13,10 +13,15 @@ MAX_POINTS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatingPoints:
-    """Joules and seconds of a local step at each point of each device, shape (points, devices).
+    """Joules and seconds of a local step at each operating point of each device, arrays of shape (points, devices).
 
-    A device with fewer points than others has infinite joules at the rest. ``joules_per_sample`` and
-    ``seconds_per_sample`` are those of every sample of a batch.
+    ``OperatingPoints.of`` checks the arrays. A device with fewer points than others has infinite joules at the rest.
+
+    Args:
+        joules_per_step: One local step, besides its samples.
+        seconds_per_step: One local step, besides its samples.
+        joules_per_sample: Each sample of a batch.
+        seconds_per_sample: Each sample of a batch.
     """
 
     joules_per_step: FloatArray

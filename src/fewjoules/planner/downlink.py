@@ -25,9 +25,13 @@ USUAL_WEIGHT = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Downlink:
-    """The server's choice: its sparsity in (min, max), its weight in the mean power, and the bits of its messages.
+    """The server's choice: how sparse its messages to the devices are.
 
-    ``message`` is the law of their size, by default formula (25) of [LI21] with ``value_bits``.
+    Args:
+        sparsity: Limits (min, max); equal limits leave no choice.
+        weight: How much the server's sparsity slows training down, compared with that of all devices.
+        value_bits: Bits of a value in formula (25) of [LI21].
+        message: The law of its messages, in place of formula (25).
     """
 
     sparsity: tuple[float, float] = (1.0, 1.0)

@@ -49,13 +49,24 @@ _DERIVED = ("energy_joules", "relative_gap")  # of other keys
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """H, the sparsity of each device, and predictions; ``lower_bound_joules`` is None if nothing is proved.
+    """H, the sparsity of each device, and what the training is predicted to take. ``solve`` and schemes make plans.
 
-    ``downlink_sparsity`` is the server's, None where the downlink is not planned. ``operating_points`` has the number
-    of each device's point, from 0, where the fleet has some. ``joules`` tells the predicted joules by kind and by where
-    they come from (provenance.py). ``recipe`` has the training options that go with the plan, None if it goes with any.
-    ``parameters`` is the size of the model that the plan was made for; None, if
-    unknown, fits every model. ``effort`` counts the solver's work; it is not saved.
+    Args:
+        scheme: Name of the scheme.
+        solver: "pareto" or "benders".
+        parameters: Size of the model that the plan is for; None fits every model.
+        local_steps: H.
+        sparsity: One for each device, shape (devices,), before entries are rounded to whole numbers.
+        rounds: Predicted rounds, a real number.
+        radio_joules: Predicted joules of uplink, downlink and tails, all devices and rounds.
+        compute_joules: Predicted joules of steps and coding, all devices and rounds.
+        seconds: Predicted seconds; None if a time is unknown.
+        lower_bound_joules: No plan of the scheme costs less; None if nothing is proved.
+        downlink_sparsity: The server's; None where the downlink is not planned.
+        operating_points: Number of each device's point, from 0, where the fleet has some.
+        joules: Predicted joules by kind and by mark.
+        recipe: Training options that go with the plan; None if it goes with any.
+        effort: Counts of the solver's work, not saved.
     """
 
     scheme: str

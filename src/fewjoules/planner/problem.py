@@ -28,14 +28,26 @@ MAX_VALUE_BITS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class ControlProblem:
-    """Choose H from ``local_steps`` and each device's sparsity in ``sparsity`` = (min, max) for least energy.
+    """What a plan chooses from, and for what: H and the sparsity of each device, for the least energy.
 
-    ``round_seconds`` is an optional deadline of each round; batteries are part of the fleet. A largest
-    sparsity above the number of parameters is lowered to it with a warning. ``downlink`` is the server's choice; by
-    default it is planned, within the same limits, where the fleet states what receiving costs, and "free" leaves it
-    out. ``message`` is the law of the devices' messages, by default formula (25) of [LI21] with ``value_bits``. Local
-    steps cost the same whatever their batch: ``Fleet.with_batch`` includes the samples. Where only a ``cohort`` of so
-    many devices takes part in each round, ``planner.partial`` makes the problem of it.
+    Batteries are part of the fleet. Local steps cost the same whatever their batch; ``Fleet.with_batch`` includes the
+    samples. Where only some devices take part in each round, ``planner.partial`` makes the problem.
+
+    Args:
+        fleet: What bits, messages and steps cost each device.
+        rounds: How many rounds training takes.
+        parameters: Size d of the model.
+        sparsity: Limits (min, max) for each device; a max above ``parameters`` is lowered to it with a warning.
+        local_steps: All H to choose from.
+        value_bits: Bits of a value in formula (25) of [LI21], the size of a message by default.
+        round_seconds: Deadline of each round.
+        downlink: The server's choice, or "free" to leave the downlink out. By default it is planned within the same
+            limits where the fleet states what receiving costs.
+        message: The law of the devices' messages, in place of formula (25).
+        cohort: How many devices take part in each round, where not all do.
+
+    Raises:
+        InvalidInputError: An argument is refused; the message names it.
     """
 
     fleet: Fleet

@@ -26,11 +26,17 @@ _KNOWN = {"optimiser": OPTIMISER_OPTIONS, "message": MESSAGE_OPTIONS}
 
 @dataclass(frozen=True)
 class Recipe:
-    """Options of a training by name: ``optimiser`` out of OPTIMISER_OPTIONS, ``message`` out of MESSAGE_OPTIONS.
+    """The optimiser and the messages of a training, by name of option; options left out are those of the training.
 
-    Options that a recipe leaves out are those of the training. ``plan`` has the H, the sparsity and the rounds that go
-    with it. ``report`` is whatever its finder wants to tell; it is not saved. Names and types are checked here, the
-    values where they are used, by ``TrainingOptions``.
+    Args:
+        name: What tables call the recipe.
+        optimiser: Options such as ``learning_rate``, ``inner``, ``outer`` and ``batch_size``.
+        message: Options ``compressor``, ``values``, ``levels`` and ``downlink_values``.
+        plan: H, sparsity and rounds that go with it.
+        report: Whatever its finder tells, not saved.
+
+    Raises:
+        InvalidInputError: An option is unknown or has the wrong type. Values are checked when they are used.
     """
 
     name: str

@@ -15,7 +15,13 @@ from fewjoules.runs.trained import trained_model
 
 
 class OngoingRun:
-    """A run as callbacks see it, after the last round that ended."""
+    """A run as callbacks see it, after the last round that ended. Runs make it; there is no need to construct one.
+
+    Args:
+        loop: The training loop that is watched.
+        model: The model of which it trains copies.
+        folder: Folder of the run, if it has one.
+    """
 
     def __init__(self, loop: TrainingLoop, model: nn.Module, folder: Path | None = None) -> None:
         """Watch a loop that trains copies of ``model``."""
@@ -74,6 +80,11 @@ class Callback:
     """Base of callbacks: override the methods that you need. Each gets the run as it is at that time.
 
     An exception that a callback raises ends the run. A run with a folder is saved first and can be resumed.
+
+    Examples:
+        >>> class Watch(fj.Callback):
+        ...     def on_evaluation_end(self, run):
+        ...         print(run.round, run.metrics["test_loss"], run.totals.joules)
     """
 
     holds_rounds = True  # whether the next round waits until this callback has seen the last one
@@ -99,10 +110,16 @@ class Callback:
 
 
 class EarlyStopping(Callback):
-    """Ends a run whose metric has not improved for ``patience`` evaluations.
+    """End a run whose metric has not improved for some evaluations.
 
-    A metric improves if it changes by more than ``min_delta``: upwards if its name has "accuracy" in it, otherwise
-    downwards, unless ``rises`` says which. Evaluations before a resume count.
+    Args:
+        metric: One of ``OngoingRun.metrics``, such as "test_loss", "test_accuracy" or "test_f1".
+        patience: Evaluations without an improvement after which the run ends; those before a resume count.
+        min_delta: By how much the metric must change to have improved.
+        rises: Whether larger is better; by default only where the name has "accuracy" in it.
+
+    Examples:
+        >>> fj.train(model, clients=clients, test=test, callbacks=[fj.EarlyStopping(patience=5)], **options)
     """
 
     def __init__(

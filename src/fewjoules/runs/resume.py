@@ -48,13 +48,39 @@ def resume(
     checkpoint_seconds: float | None = None,
     memory_gib: float | None = None,
 ) -> Run:
-    """Continue the run that ``fewjoules.train(..., out=folder)`` began; a finished one is read and returned.
+    """Continue a run that ``fewjoules.train(..., out=folder)`` began, bit for bit; a finished run is read and returned.
 
-    The options of the training and its weights are in the folder. What a folder cannot hold is given again as it was:
-    the code of the model, the data, the loss, the metrics and the fleet, ``availability``, and a ``learning_rate`` that
-    is a function. Whatever differs is refused by name. The model may have any weights, but those that it does not
-    train must be the same. ``device`` is the one that the run began on, unless another is given. A run that was metered
-    goes on so, unless ``meter=False``.
+    The folder has the options of the training and its weights. Give again, unchanged, what a folder cannot hold: the
+    code of the model, the data, loss, metrics and fleet, and a learning rate or availability that is a function.
+    Anything that differs is refused by name.
+
+    Args:
+        folder: Folder of the run.
+        model: The model that was trained. Weights that are trained may differ; all others must be the same.
+        clients: Data of each client, as for ``train``.
+        test: Test set.
+        data: Data set that all clients share.
+        data_memory_gib: As for ``train``, in GiB.
+        loss: Loss, if the run had one of its own.
+        metrics: Metrics by name, if the run had some.
+        fleet: Costs, if the run had them.
+        learning_rate: The function of the round, if it was one.
+        availability: When devices can take part, if the run was told.
+        device: Device to go on with; by default the one on which the run began.
+        on_round: Called with a ``Report`` after each round.
+        callbacks: See the run as it goes on.
+        meter: False ends the metering of a run that was metered.
+        checkpoint_seconds: Seconds between checkpoints.
+        memory_gib: Memory for what clients keep, in GiB.
+
+    Returns:
+        The finished run, as ``train`` returns it.
+
+    Raises:
+        InvalidInputError: The folder is damaged or holds another kind of run, or something differs.
+
+    Examples:
+        >>> run = fj.resume("run1", model=model, clients=clients, test=test, fleet=fleet)
     """
     place = require_path("folder", folder)
     settings = own_settings(place)

@@ -27,12 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished training: the trained model, one metrics row per round, one ledger row per round and participant.
+    """A finished training: its model, a metrics row for each round, a ledger row for each round and participant.
 
-    ``metrics`` and ``ledger`` are NumPy structured arrays; docs/ledger.md lists their columns. Unknown numbers are NaN.
-    ``metered`` is what the meters of this machine read, if they were asked; it is no part of the ledger. ``returns``
-    holds the rounds after which the guard returned to an earlier model, and ``folder`` is where the results are, if
-    they were written.
+    Args:
+        trained: The trained model; None if a folder was read without one.
+        metrics: Structured array with the columns of docs/ledger.md, one row for each round; unknown numbers are NaN.
+        ledger: Structured array with the columns of docs/ledger.md, one row for each round and participant.
+        stop_reason: Why the training ended, such as "target accuracy", "rounds" or "interrupted".
+        execution: How the clients were trained, in words.
+        metered: What the meters of this machine read, if they were asked; no part of the ledger.
+        returns: Rounds after which the guard returned to an earlier model.
+        folder: Where the results are, if they were written.
     """
 
     trained: nn.Module | None

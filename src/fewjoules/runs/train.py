@@ -62,30 +62,58 @@ def train(
     store_dir: str | Path | None = None,
     **options: Any,
 ) -> Run:
-    """Train by FT-LSGD-DB in the simulator and account for every joule, bit and second.
+    """Train a model in the simulator and account for every joule, bit and second.
 
-    ``clients`` holds (inputs, targets) of each client, as arrays or tensors or dicts or tuples of them, in memory or on
-    disk, or its map-style data set; or ``data`` is one of these that all share, and ``clients`` holds sample numbers.
-    Data sets of more than ``data_memory_gib``, by default a quarter of the free memory, are read batch by batch;
-    docs/data.md. Give ``local_steps`` and ``sparsity`` (one number or one per client), or a ``plan``, whose rounds are
-    then the default, or a ``preset`` that sets both. A ``recipe`` gives the step size and other options, and by its
-    plan H, sparsity and rounds; arguments beside it win. Without one ``learning_rate`` is needed, a number or a
-    function of the round, from 1, that returns a number or one for each local step; ``batch_size`` is 32 (None: all
-    samples) and ``batch_growth`` 1. ``loss(outputs, targets)``, or ``loss(model, batch)`` with these names,
-    may return one number, one per sample or one per label; the default is cross-entropy. ``metrics`` are such functions
-    by name, taken on the test set, and ``target``, an accuracy or {metric: value}, ends the run. The caller's model is
-    not changed. Error feedback is on unless a preset turns it off. Other options are those of ``TrainingOptions``,
-    such as ``inner``, ``outer``, ``compressor`` and ``preset``; docs/training.md explains them all. Where the loss
-    blows up, the run returns to an earlier model with half the step size, unless ``guard=False``. Ctrl-C ends the
-    training after its round, and what was trained is returned with the stop reason "interrupted". ``callbacks`` see the
-    run as it goes on and may end it. ``meter`` also reads every meter of this machine, and refuses where there is none;
-    docs/measuring.md. With ``out``, a new or empty folder, everything is also written there (docs/ledger.md), and
-    ``fewjoules.resume`` continues the run after Ctrl-C, a kill or a power cut, which loses the work of about
-    ``checkpoint_seconds`` (30, or more where checkpoints would take over a twentieth of the time). What clients keep
-    takes up to ``memory_gib`` of memory (half of what is free); beyond it, what was used least recently goes to a file
-    in ``out``, or else in ``store_dir`` (the system's folder for temporary files). ``name`` is what tables call the
-    run, by default that of its recipe, plan or preset. In a script that ``torchrun`` starts, its processes train the
-    run together; docs/many-machines.md.
+    The algorithm is FT-LSGD-DB (docs/training.md). H and sparsity come from ``local_steps`` and ``sparsity``, from a
+    ``plan``, from a ``recipe`` with a plan, or from a ``preset``; arguments that are given win over all of these. The
+    caller's model is not changed. Ctrl-C ends the training after the current round and returns what was trained, with
+    the stop reason "interrupted". In a script that ``torchrun`` starts, its processes train one run together.
+
+    Args:
+        model: Any ``nn.Module``; training starts from its weights.
+        clients: For each client (inputs, targets) as arrays or tensors, or dicts or tuples of them, in memory or on
+            disk; or a map-style data set; or, with ``data``, the numbers of its samples (docs/data.md).
+        test: Test set in the same form, on which the model is evaluated.
+        data: One data set that all clients share.
+        data_memory_gib: Larger data sets are read batch by batch; by default a quarter of the free memory, in GiB.
+        plan: H, sparsity of each client, and rounds.
+        recipe: Step size and other options; its plan gives H, sparsity and rounds.
+        fleet: What bits, messages and steps cost each client, in joules and seconds; without it joules are NaN.
+        local_steps: H, local steps between two messages.
+        sparsity: One number, or one for each client: with 100, one entry in 100 is sent.
+        rounds: When to stop at the latest; needed without a plan.
+        learning_rate: A number, or a function of the round (from 1) that returns a number or one for each local step.
+            Needed without a recipe.
+        batch_size: Samples of a batch, by default 32; None takes all samples of a client.
+        batch_growth: Factor by which batches grow with each local step, by default 1.
+        error_feedback: Whether entries not sent are added to the next update; on unless a preset turns it off.
+        seed: Draws batches, participants, channels and random rounding.
+        loss: ``loss(outputs, targets)`` or ``loss(model, batch)``, which returns one number, one per sample or one per
+            label; or several by name with weights. By default cross-entropy.
+        metrics: More such functions by name, evaluated on the test set.
+        target: Ends the run: an accuracy, or {"loss": 0.3}, {"perplexity": 6.0} or {metric: value}.
+        device: "auto", "cpu", "cuda" or a ``torch.device``.
+        on_round: Called with a ``Report`` after each round.
+        callbacks: See the run as it goes on, and may end it.
+        meter: Also read every meter of this machine (docs/measuring.md); refused where there is none.
+        out: New or empty folder for results and checkpoints, for ``fewjoules.resume`` (docs/ledger.md).
+        name: What tables call the run; by default the name of its recipe, plan or preset.
+        checkpoint_seconds: Seconds between checkpoints; by default 30, or more if they would take over 5 % of the time.
+        memory_gib: Memory for what clients keep, by default half of what is free, in GiB; the rest goes to disk.
+        store_dir: Folder for that rest if there is no ``out``; by default the system's folder for temporary files.
+        **options: Other fields of ``TrainingOptions``, such as ``inner``, ``outer``, ``compressor``, ``values``,
+            ``participation``, ``preset`` and ``guard``; docs/training.md lists them all.
+
+    Returns:
+        The trained model, metrics of each round, and a ledger row for each round and participant.
+
+    Raises:
+        InvalidInputError: An argument is refused; nothing was trained.
+        DivergedError: The loss blew up more often than the guard allows, or once without it.
+
+    Examples:
+        >>> run = fj.train(model, clients=clients, test=test, plan=plan, fleet=fleet, learning_rate=0.1)
+        >>> run.energy_joules, run.metrics[-1]["test_accuracy"]
     """
     require_kinds(model, clients, fleet, plan, recipe)
     require_trainable(model)

@@ -64,15 +64,40 @@ def tune(
 ) -> Recipe:
     """Find the optimiser, step size, messages, H and sparsity that reach a target for the fewest joules.
 
-    ``target`` is an accuracy, or {"loss": 0.3}, {"perplexity": 6.0} or the value of one of ``metrics``, as for
-    ``fewjoules.train``, on a part of the clients' data that is kept aside. Pilots are trained in the simulator from the
-    weights of ``model``, which is not changed. H is chosen from ``local_steps``, sparsities within ``sparsity`` = (min,
-    max), and the search for a step size begins at ``learning_rate``. ``budget`` is what pilots may cost on the devices,
-    such as "50000 steps" (of all clients together) or "80 J", by default the steps of four trainings; ``trainings``
-    says how many trainings the recipe is for. ``on_pilot`` is told after each pilot. Other options are those of
-    ``TrainingOptions`` that tuning does not choose. ``fewjoules.train(model, recipe=...)`` trains the recipe; its
-    ``report`` has all that led to it. docs/tuning.md explains how it is found. ``clients``, ``data`` and
-    ``data_memory_gib`` are those of ``train``.
+    Short pilot runs in the simulator start from the weights of ``model``, which is not changed. They are judged by a
+    part of the clients' data that is kept aside. docs/tuning.md explains how the recipe is found.
+
+    Args:
+        model: The model to train.
+        clients: Data of each client, as for ``train``.
+        fleet: What bits, messages and steps cost each client.
+        data: Data set that all clients share.
+        data_memory_gib: As for ``train``, in GiB.
+        target: An accuracy, or {"loss": 0.3}, {"perplexity": 6.0} or {metric: value}, on the data kept aside.
+        loss: Loss, as for ``train``.
+        metrics: Metrics by name, as for ``train``.
+        learning_rate: Step size at which the search begins.
+        batch_size: Usual samples of a batch; chosen anew where the fleet states ``joules_per_sample``.
+        local_steps: All H to choose from.
+        sparsity: Limits (min, max) of each client's sparsity.
+        seed: Draws the data kept aside, the batches and the starts of the pilots.
+        budget: What pilots may cost on the devices: "50000 steps" (of all clients together) or "80 J"; by default
+            about the steps of four trainings.
+        trainings: How many trainings the recipe is for. The more, the more pilots are worth their price.
+        device: "auto", "cpu", "cuda" or a ``torch.device``.
+        on_pilot: Called with a ``Progress`` after each pilot.
+        **options: Fields of ``TrainingOptions`` that tuning does not choose, such as ``participation``.
+
+    Returns:
+        The recipe: ``recipe.plan`` has H, sparsity and predictions, ``recipe.report`` all that led to them.
+
+    Raises:
+        TargetOutOfReachError: No pilot came near the target.
+        InvalidInputError: An argument is refused.
+
+    Examples:
+        >>> recipe = fj.tune(model, clients=clients, fleet=fleet, target=0.95)
+        >>> run = fj.train(model, clients=clients, test=test, fleet=fleet, recipe=recipe)
     """
     require_alone("fewjoules.tune")
     require_kinds(model, clients, fleet)

@@ -50,14 +50,39 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A checked scenario. ``text`` is the file as it was read; files that it names are looked up in ``folder``.
+    """A scenario file that was read and checked; make one by ``from_toml``, ``from_text`` or ``embedded``.
 
-    They must lie below it unless ``allow_outside``. ``statistics`` is how many numbers every message carries besides
-    the update. ``architecture_sizes`` and ``context`` are what the file states of the network and of its text.
-    ``rounds`` is None in a file without [rounds]; ``rounds_intervals`` are those of the law's constants, if the file
-    gives any, and ``law_participation`` is the fraction of devices in each round with which the law was measured.
-    ``recipe`` is that of [recipe], and ``recipe_fields`` are what it plans with in place of fields
-    of the same names; ``recipe_search`` is what the file tells of how it was found.
+    Args:
+        name: Name of the file, for messages.
+        text: The file as it was read.
+        folder: Where files that it names are looked up; they must lie below it unless ``allow_outside``.
+        fleet: Costs of all devices.
+        groups: Name and number of devices of each [[device]].
+        rounds: The rounds law; None in a file without [rounds].
+        rounds_intervals: Intervals of the law's constants, if the file gives any.
+        parameters: Size of the model.
+        statistics: How many numbers every message carries besides the update.
+        architecture: Name of the network, if the file has one.
+        architecture_sizes: What the file states of the network's sizes.
+        context: Characters that a network for text sees.
+        value_bits: Bits of a value in formula (25) of [LI21].
+        message_size: The law of the devices' messages, in place of formula (25).
+        downlink_message_size: The law of the server's messages.
+        sparsity: Limits (min, max).
+        local_steps: All H to choose from.
+        round_seconds: Deadline of a round.
+        downlink_sparsity: Limits of the server's sparsity.
+        downlink_weight: How much the server's sparsity slows training down.
+        training: The [training] table.
+        allow_outside: Whether files may lie outside ``folder``.
+        law_participation: Fraction of devices in each round with which the law was measured.
+        participation_weight: How much partial participation slows training down.
+        recipe: Optimiser and messages of [recipe].
+        recipe_fields: What the recipe plans with in place of fields of the same names.
+        recipe_search: What the file tells of how the recipe was found.
+
+    Examples:
+        >>> fj.solve(fj.Scenario.from_toml("fleet.toml").problem())
     """
 
     name: str

@@ -103,9 +103,11 @@ def first_of(samples: SampleSource, count: int = 1) -> Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientSlices(Sequence[IntArray]):
-    """Clients that each have neighbouring samples: client m has ``sizes[m]`` of them from number ``starts[m]`` on.
+    """Clients that each have neighbouring samples of the data; a million clients are two arrays then.
 
-    A million clients are two arrays then, not a million. Clients may share samples.
+    Args:
+        starts: Number of each client's first sample, int64, shape (clients,).
+        sizes: Number of each client's samples, int64, shape (clients,). Clients may share samples.
     """
 
     starts: IntArray

@@ -32,10 +32,15 @@ _log = getLogger("flwr.fewjoules")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundRules:
-    """When a round ends: all replied, or ``deadline_seconds`` passed and at least ``min_replies`` uploads are accepted.
+    """When a round ends: all replied, or the deadline passed and enough uploads are accepted.
 
-    A round with fewer is asked for again, up to ``attempts`` times; nodes that answered before do not train again. Each
-    attempt begins when enough nodes are online, or after ``deadline_seconds``.
+    A round with fewer is asked for again; nodes that answered before do not train again. Each attempt begins when
+    enough nodes are online, or after ``deadline_seconds``.
+
+    Args:
+        deadline_seconds: Longest time of an attempt.
+        min_replies: Uploads that a round needs.
+        attempts: How often a round is asked for before the training fails.
     """
 
     deadline_seconds: float = 600.0

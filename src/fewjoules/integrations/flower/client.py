@@ -22,11 +22,19 @@ Data = Callable[[Context], tuple[Any, Any]]
 def client_app(
     model: "str | nn.Module | Callable[[], nn.Module]", data: Data | None = None, *, loss: "Loss | None" = None
 ) -> ClientApp:
-    """Return an app that trains ``model`` on the inputs and targets that ``data(context)`` returns.
+    """Return an app for Flower that trains without code of one's own.
 
-    Flower imports the app anew for each message. ``client_app("package.module:function")`` instead calls
-    ``function(node_config)``, which returns model, inputs, targets and, if it likes, a loss, once in a long-lived
-    worker process; the app itself then imports neither PyTorch nor the module.
+    Flower imports the app anew for each message. With a model given as "package.module:function", a long-lived worker
+    process calls ``function(node_config)`` once, which returns model, inputs, targets and, if it likes, a loss; the app
+    itself then imports neither PyTorch nor the module.
+
+    Args:
+        model: A model, a function that makes one, or "package.module:function".
+        data: ``data(context)`` returns inputs and targets; not needed with "package.module:function".
+        loss: Loss, as for ``fewjoules.train``.
+
+    Examples:
+        >>> app = client_app("my_package.task:load")
     """
     if isinstance(model, str):
         return _passing_on(model)

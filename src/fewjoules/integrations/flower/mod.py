@@ -27,7 +27,21 @@ LOSSES = ("train_loss", "train-loss", "loss")
 
 
 def fewjoules_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Run the app's training function inside a round of ``FewJoulesStrategy``; pass other messages on."""
+    """Make the training function of an ordinary app sparse, inside a round of ``FewJoulesStrategy``.
+
+    Other messages are passed on unchanged.
+
+    Args:
+        message: The message that the node received.
+        context: State and configuration of the node.
+        call_next: The app, or the next mod.
+
+    Returns:
+        The reply, with a payload in place of the weights.
+
+    Examples:
+        >>> app = ClientApp(mods=[fewjoules_mod])
+    """
     if asked_for(message) is None:
         return call_next(message, context)
 

@@ -19,7 +19,12 @@ _BYTES_PER_ENTRY, _SPARE_BYTES = 9, 4096  # more than any payload of the codec n
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """Limits on uploads. An update with a larger Euclidean norm than ``max_norm`` is rejected, or scaled to it."""
+    """Limits on uploads.
+
+    Args:
+        max_norm: Largest Euclidean norm of an update; None allows any.
+        excess: What happens to a larger one: "reject", or "clip", which scales it to ``max_norm``.
+    """
 
     max_norm: float | None = None
     excess: str = REJECT

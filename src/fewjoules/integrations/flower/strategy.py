@@ -51,8 +51,27 @@ _log = getLogger("flwr.fewjoules")
 class FewJoulesStrategy(Strategy):
     """Trains with FT-LSGD-DB on the nodes of a Flower deployment or simulation.
 
-    Give either ``options``, or a ``scenario`` whose plan is made once the nodes have told their costs. With a
-    ``folder`` every round is saved there, and a server that is started again goes on after the last complete round.
+    Give either ``options``, or a ``scenario``, which is planned once the nodes have told their costs.
+
+    Args:
+        options: Options of the training, with a sparsity for each client.
+        scenario: A scenario or its file.
+        scheme: How to plan it; by default "fewest" where it has a [recipe], else "flexible".
+        clients: Number of nodes that must be online to begin; by default those of the options or the scenario.
+        fleet: Costs of the nodes, for the ledger; a scenario has its own.
+        folder: Every round is saved here, and a server that is started again goes on after the last complete round.
+        rules: When a round ends.
+        screening: What uploads are accepted.
+        wait_seconds: How long to wait for the nodes at the start.
+        buffers: Names of arrays that are averaged instead of trained.
+        clock: Tells the time and sleeps; for tests.
+
+    Raises:
+        InvalidInputError: Both or neither of ``options`` and ``scenario`` are given, or an argument is refused.
+
+    Examples:
+        >>> strategy = FewJoulesStrategy(scenario="devices.toml", folder="run1")
+        >>> strategy.start(grid, model, num_rounds=100)
     """
 
     def __init__(
@@ -70,10 +89,7 @@ class FewJoulesStrategy(Strategy):
         buffers: Collection[str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``clients`` must be online to begin; ``buffers`` names the arrays that are averaged instead of trained.
-
-        Without a ``scheme`` the plan is that of "fewest" where the scenario has a [recipe], else of "flexible".
-        """
+        """Check the arguments; nothing is sent yet."""
         if (options is None) == (scenario is None):
             raise InvalidInputError("FewJoulesStrategy needs exactly one of options and scenario")
         self.options, self.scheme, self.fleet = options, scheme, fleet

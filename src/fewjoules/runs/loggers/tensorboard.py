@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 
 class TensorBoard(Callback):
-    """Writes an event file into a folder; the first round makes it. A resumed run replaces the rounds that were lost.
+    """Write an event file for TensorBoard; needs the extra ``tensorboard``.
 
-    Needs the extra ``tensorboard``.
+    A resumed run replaces the rounds that were lost.
+
+    Args:
+        folder: Where the file goes; the first round makes it.
     """
 
     holds_rounds, on_every_rank = False, False

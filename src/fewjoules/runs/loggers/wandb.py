@@ -10,10 +10,12 @@ LONGEST_LIST = 100  # of an option in the configuration; the options of more cli
 
 
 class WandB(Callback):
-    """Logs each round to a run of Weights & Biases, with the options of the training as its configuration.
+    """Log each round to Weights & Biases, with the options of the training; needs the extra ``wandb``.
 
-    Other arguments are those of ``wandb.init``, such as ``name``, ``mode="offline"``, or ``id`` and ``resume="allow"``
-    to continue the same run there after a resume. Needs the extra ``wandb``.
+    Args:
+        project: Name of the project there.
+        **init: Other arguments of ``wandb.init``, such as ``name``, ``mode="offline"``, or ``id`` and
+            ``resume="allow"`` to continue the same run there after a resume.
     """
 
     holds_rounds, on_every_rank = False, False

@@ -1,0 +1,52 @@
+"""The site of the documentation builds without a warning and asks no other host for anything."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_is_built(site):
+    pages = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
+    pages = {page for page in pages if ".template" not in page.name}
+    assert len(pages) > 20
+    assert {page for page in pages if not (site / page).with_suffix(".html").is_file()} == set()
+    assert (site / "index.html").is_file()
+
+
+def test_no_page_loads_anything_from_another_host(site):
+    loaded = re.compile(r"<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=[\"']?(https?:)?//[^\"' >]+")
+    for page in site.rglob("*.html"):
+        found = loaded.search(page.read_text(encoding="utf-8"))
+        assert found is None, f"{page.relative_to(site)}: {found and found[0]}"
+
+
+def test_the_help_of_every_command_is_on_the_page_of_commands(site):
+    from typer.main import get_command
+
+    from fewjoules.cli import app
+
+    page = (site / "command-line.html").read_text(encoding="utf-8")
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert {name for name in commands if f"fewjoules {name}" not in page} == set()
+
+
+def test_links_to_files_of_the_repository_lead_to_copies(site):
+    copies = {path.relative_to(site / "repository").as_posix() for path in (site / "repository").rglob("*.*")}
+    assert "results/true-costs.txt" in copies
+    assert "results/reproduction/fig1a.png" in copies
