@@ -13,6 +13,7 @@ from scipy import optimize
 import fewjoules as fj
 from fewjoules import Downlink, OperatingPoints
 from fewjoules.physics.message_size import MessageSize
+from fewjoules.planner.partial import with_participants
 from fewjoules.planner.schemes import SCHEMES
 from tests import strategies
 from tests.reference import planning as reference
@@ -31,6 +32,15 @@ def tail(fleet, m, gap, download):
         joules += wake if time >= up_until else -watts * (up_until - time)
         joules, up_until = joules + watts * seconds, time + seconds
     return joules
+
+
+def after_absences(sparsity, participation):
+    """Mean sparsity of what a device lacks: its absences are geometric, and each round changes random entries."""
+    entries, chance, gap = 0.0, participation, 1
+    while chance * (gap + 1.0 / participation) > 1e-17:
+        entries += chance * (1.0 - (1.0 - 1.0 / sparsity) ** gap)
+        chance, gap = chance * (1.0 - participation), gap + 1
+    return max(1.0, 1.0 / entries)
 
 
 def step_costs(fleet, m, point):
@@ -52,12 +62,13 @@ def round_of(problem, H, sparsity, server, chosen):
         takes = H * time + float(fleet.message_seconds[m])
         takes += 0.0 if fleet.seconds_per_bit is None else float(fleet.seconds_per_bit[m]) * bits(d, delta, problem)
         if server is not None:
-            received = bits(d, server, problem.server)
+            held = after_absences(server, problem.server.participation)
+            received = bits(d, held, problem.server)
             spent += float(fleet.downlink_joules_per_bit[m]) * received + float(fleet.downlink_message_joules[m])
             if fleet.downlink_seconds_per_bit is not None:
                 takes += float(fleet.downlink_seconds_per_bit[m]) * received + float(fleet.downlink_message_seconds[m])
         if fleet.codec_joules_per_parameter is not None:
-            entries = d / delta + (0.0 if server is None else d / server)
+            entries = d / delta + (0.0 if server is None else d / held)
             spent += float(fleet.codec_joules_per_parameter[m]) * d
             spent += float(fleet.codec_joules_per_entry[m]) * entries
             takes += float(fleet.codec_seconds_per_entry[m]) * entries
@@ -174,6 +185,19 @@ def test_downlink_and_tails_are_planned_to_the_certified_optimum(seed, devices, 
     assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
     assert plan.relative_gap <= 1e-9
     assert plan.energy_joules <= best_by_hand(problem) * (1 + 1e-9)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10_000), st.integers(2, 3), st.sampled_from([0.05, 1.0, 5.0]), laws, st.data())
+def test_what_devices_miss_while_they_are_away_is_planned_to_the_certified_optimum(seed, devices, weight, law, data):
+    whole = problem_of(np.random.default_rng(seed), devices, weight=weight, laws=(None, law), steps=(1, 10))
+    participants = data.draw(st.integers(1, devices - 1))
+    problem = with_participants(whole, participants, law_participation=participants / devices)
+    plan = fj.solve(problem)
+    literal, _ = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
+    assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
+    assert plan.relative_gap <= 1e-9
+    assert plan.energy_joules <= best_by_hand(problem, starts=2) * (1 + 1e-9)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])

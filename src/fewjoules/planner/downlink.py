@@ -11,6 +11,7 @@ the devices, the sum stays convex, and the bounds of pareto.py hold as they are.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import require_integer, require_number
 from fewjoules.physics.message_size import MessageSize, require_message_size
+from fewjoules.planner.catch_up import CatchUpFrontier, received_sparsity
 from fewjoules.planner.frontier import Frontier, Points, Senders
 
 USUAL_WEIGHT = 1.0
@@ -32,18 +34,22 @@ class Downlink:
         weight: How much the server's sparsity slows training down, compared with that of all devices.
         value_bits: Bits of a value in formula (25) of [LI21].
         message: The law of its messages, in place of formula (25).
+        participation: Fraction of the devices in each round. Devices that were away receive all that changed
+            meanwhile (catch_up.py).
     """
 
     sparsity: tuple[float, float] = (1.0, 1.0)
     weight: float = USUAL_WEIGHT
     value_bits: int = 32
     message: MessageSize | None = None
+    participation: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse values that no server can have."""
         require_number("downlink weight", self.weight, low=0.0)
         require_integer("downlink value_bits", self.value_bits, low=2, high=64)
         require_message_size("downlink message", self.message)
+        require_number("downlink participation", self.participation, low=0.0, high=1.0, above=True)
         low, high = self.sparsity
         require_number("downlink sparsity min", low, low=1.0)
         require_number("downlink sparsity max", high, low=low)
@@ -61,6 +67,10 @@ class Downlink:
     def at(self, sparsity: float) -> "Downlink":
         """Return the downlink without a choice."""
         return replace(self, sparsity=(sparsity, sparsity))
+
+    def received_sparsity(self, sparsity: float) -> float:
+        """Return the mean sparsity of what a device that takes part receives."""
+        return float(received_sparsity(sparsity, self.participation))
 
     def power(self, sparsity: float, exponent: float) -> float:
         """Return what the server adds to the mean power."""
@@ -85,14 +95,19 @@ class DownlinkFrontier:
         low, high = downlink.sparsity
         law = downlink.message_size
         cost = joules_per_bit * law.scale
-        self._server = Frontier(
-            np.array([cost / downlink.weight]),
-            parameters=parameters,
-            entry_bits=law.entry_bits + (joules_per_entry / cost if cost > 0.0 else 0.0),
-            exponent=exponent,
-            lower=low,
-            upper=high,
-        )
+        entry_bits = law.entry_bits + (joules_per_entry / cost if cost > 0.0 else 0.0)
+        shape: dict[str, Any] = {
+            "parameters": parameters,
+            "entry_bits": entry_bits,
+            "exponent": exponent,
+            "lower": low,
+            "upper": high,
+        }
+        self._server: Senders
+        if downlink.participation == 1.0:
+            self._server = Frontier(np.array([cost / downlink.weight]), **shape)
+        else:
+            self._server = CatchUpFrontier(cost / downlink.weight, participation=downlink.participation, **shape)
 
     @property
     def devices(self) -> int:

@@ -104,7 +104,7 @@ class ControlProblem:
         if low < high:
             self.message_size.require_plannable("messages", low, exponent, batteries=self.has_batteries)
         if server is not None and server.chosen:
-            name, least = "the server's messages", server.sparsity[0]
+            name, least = "the server's messages", server.received_sparsity(server.sparsity[0])
             server.message_size.require_plannable(name, least, exponent, batteries=False)
 
     def _require_finite_energy(self) -> None:

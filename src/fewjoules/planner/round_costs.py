@@ -91,15 +91,20 @@ class RoundCosts:
         return float(np.sum(self._entries("joules", 1.0)))
 
     def _broadcast_bits(self, downlink_sparsity: float | None) -> float:
-        """Bits of the broadcast that depend on its sparsity."""
+        """Bits of the server's message to a device that depend on its sparsity, on average."""
         assert self.server is not None
-        chosen = self.server.sparsity[0] if downlink_sparsity is None else downlink_sparsity
+        chosen = self._received_sparsity(self.server, downlink_sparsity)
         return float(self.server.message_size.sparsity_bits(self.parameters, chosen))
 
     def _received(self, downlink_sparsity: float | None) -> float:
+        """Entries of that message."""
         if self.server is None:
             return 0.0
-        return self.parameters / (self.server.sparsity[0] if downlink_sparsity is None else downlink_sparsity)
+        return self.parameters / self._received_sparsity(self.server, downlink_sparsity)
+
+    @staticmethod
+    def _received_sparsity(server: Downlink, downlink_sparsity: float | None) -> float:
+        return server.received_sparsity(server.sparsity[0] if downlink_sparsity is None else downlink_sparsity)
 
     def _downlink(self, unit: str) -> FloatArray:
         """Joules or seconds of the broadcast whatever its sparsity."""

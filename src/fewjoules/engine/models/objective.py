@@ -105,6 +105,8 @@ class Judged(nn.Module):
 
     def outputs(self, inputs: Tree) -> Any:
         """Return the outputs of the network as float32."""
+        if not self.mixed:
+            return floats(call(self.net, inputs))
         with self._precision(inputs):
             found = call(self.net, inputs)
         return floats(found)

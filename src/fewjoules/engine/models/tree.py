@@ -29,6 +29,8 @@ def _as_float(one: Any) -> Any:
 
 def leaves(tree: Tree) -> list[Any]:
     """Return the tensors of a tree in order; a tree of nothing, None, has none."""
+    if torch.is_tensor(tree):
+        return [tree]
     return [] if tree is None else pytree.tree_leaves(tree)
 
 

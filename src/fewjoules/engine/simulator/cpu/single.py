@@ -39,8 +39,8 @@ class SingleModel:
     def start(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
         """Load weights and buffers; other buffers, such as counts of steps, restart and are never sent."""
         for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
-            for tensor, view in zip(tensors, layout.views(flat).values(), strict=True):
-                tensor.copy_(view)
+            if tensors:
+                torch._foreach_copy_(tensors, list(layout.views(flat).values()))
         for counter, first in zip(self._counters, self._first_counts, strict=True):
             counter.copy_(first)
 
@@ -48,8 +48,8 @@ class SingleModel:
     def finish(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
         """Write the module's weights and buffers into flat vectors."""
         for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
-            for tensor, view in zip(tensors, layout.views(flat).values(), strict=True):
-                view.copy_(tensor)
+            if tensors:
+                torch._foreach_copy_(list(layout.views(flat).values()), tensors)
 
     def gradients(
         self, inputs: Tree, targets: Tree | None

@@ -1,8 +1,8 @@
 """Threads that run single-threaded torch kernels side by side."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar, cast
 
 import torch
 
@@ -21,7 +21,25 @@ class Workers:
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> list[Result]:
         """Return the results in the order of the tasks, or raise the error of the first task that failed."""
-        return list(self._pool.map(function, tasks))
+        listed = list(tasks)
+        results: list[Result | None] = [None] * len(listed)
+        errors: dict[int, BaseException] = {}
+        numbers = iter(range(len(listed)))
+
+        def work() -> None:
+            """Take one task after the other, so that the caller wakes up once and not for each of them."""
+            for number in numbers:
+                if errors:
+                    return
+                try:
+                    results[number] = function(listed[number])
+                except BaseException as error:
+                    errors[number] = error
+
+        wait([self._pool.submit(work) for _ in range(min(self.threads, len(listed)))])
+        if errors:
+            raise errors[min(errors)]
+        return cast(list[Result], results)
 
     def close(self) -> None:
         """Stop the threads."""
