@@ -1,6 +1,8 @@
 """``fewjoules.tune``: find a recipe for a user's own model and a user's own arrays."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -21,9 +23,8 @@ from fewjoules.planner.recipe import Recipe
 from fewjoules.runs.arguments import require_kinds
 from fewjoules.runs.client_data import Arrays, as_taken, has_labels, require_loss
 from fewjoules.runs.device import choose_device
-from fewjoules.runs.laboratory import USUAL_RATE, JournaledPilots
-from fewjoules.runs.pilot_journal import PilotJournal
-from fewjoules.runs.pilots import Pilots
+from fewjoules.runs.laboratory import USUAL_RATE
+from fewjoules.runs.own_pilots import own_pilots
 from fewjoules.runs.ranks import require_alone
 from fewjoules.runs.sources import collect
 from fewjoules.runs.training import Task
@@ -60,6 +61,7 @@ def tune(
     trainings: int = 10,
     device: str | torch.device = "auto",
     on_pilot: Callable[[Progress], None] | None = None,
+    out: str | Path | None = None,
     **options: Any,
 ) -> Recipe:
     """Find the optimiser, step size, messages, H and sparsity that reach a target for the fewest joules.
@@ -69,9 +71,10 @@ def tune(
     weights of ``model``, which is not changed. H is chosen from ``local_steps``, sparsities within ``sparsity`` = (min,
     max), and the search for a step size begins at ``learning_rate``. ``budget`` is what pilots may cost on the devices,
     such as "50000 steps" (of all clients together) or "80 J", by default the steps of four trainings; ``trainings``
-    says how many trainings the recipe is for. ``on_pilot`` is told after each pilot. Other options are those of
-    ``TrainingOptions`` that tuning does not choose. ``fewjoules.train(model, recipe=...)`` trains the recipe; its
-    ``report`` has all that led to it. docs/tuning.md explains how it is found. ``clients``, ``data`` and
+    says how many trainings the recipe is for. ``on_pilot`` is told after each pilot. The folder ``out`` keeps every
+    finished pilot: the same call with the same folder goes on after them and gives the same recipe. Other options are
+    those of ``TrainingOptions`` that tuning does not choose. ``fewjoules.train(model, recipe=...)`` trains the recipe;
+    its ``report`` has all that led to it. docs/tuning.md explains how it is found. ``clients``, ``data`` and
     ``data_memory_gib`` are those of ``train``.
     """
     require_alone("fewjoules.tune")
@@ -96,17 +99,18 @@ def tune(
         model=model, federation=federation, test=None, loss=loss or cross_entropy, fleet=None, metrics=metrics or {}
     )
     own_seed = (seed + SEED_OFFSET) % (LARGEST_SEED + 1)
-    tuning = tune_task(
-        JournaledPilots(Pilots(task, stated, aim, seed=own_seed), PilotJournal()),
-        _problem(model, fleet, stated, local_steps, sparsity),
-        aim,
-        learning_rate,
-        budget=allowed,
-        trainings=trainings,
-        seed=own_seed,
-        batches=_batches(model, fleet, stated, local_steps, sparsity, federation),
-        tell=on_pilot,
-    )
+    with contextlib.ExitStack() as held:
+        tuning = tune_task(
+            own_pilots(task, stated, aim, own_seed, out, held),
+            _problem(model, fleet, stated, local_steps, sparsity),
+            aim,
+            learning_rate,
+            budget=allowed,
+            trainings=trainings,
+            seed=own_seed,
+            batches=_batches(model, fleet, stated, local_steps, sparsity, federation),
+            tell=on_pilot,
+        )
     return tuning.recipe_beside(stated)
 
 
