@@ -108,3 +108,76 @@ def test_an_accuracy_of_numbers_is_refused():
 def test_a_target_out_of_reach_is_an_error_of_its_own():
     with pytest.raises(fj.TargetOutOfReachError, match="seems out of reach"):
         tune(target={"loss": 1e-9}, budget="4000 steps")
+
+
+class PowerCutError(Exception):
+    """Stands for what ends a process."""
+
+
+def told_until(count):
+    """What is told of pilots, until a power cut after so many."""
+    told = []
+
+    def tell(progress):
+        told.append(progress)
+        if len(told) == count:
+            raise PowerCutError
+
+    return tell
+
+
+def test_a_folder_takes_a_tuning_up_after_its_finished_pilots(tmp_path):
+    folder, quick = tmp_path / "tuning", {"target": 0.6, "local_steps": [4]}
+    for _ in range(2):
+        with pytest.raises(PowerCutError):
+            tune(**quick, out=folder, on_pilot=told_until(3))
+    begun = (folder / "pilots.jsonl").read_bytes()
+    resumed, whole = tune(**quick, out=folder), tune(**quick)
+    after = (folder / "pilots.jsonl").read_bytes()
+    assert resumed.report.pilots == whole.report.pilots
+    assert resumed.to_dict() == whole.to_dict()
+    assert resumed.plan.to_dict() == whole.plan.to_dict()
+    assert after.startswith(begun)
+    assert after.count(b"\n") == 1 + len({pilot.spec.key for pilot in whole.report.pilots})
+    tune(**quick, out=str(folder), budget="1e9 steps", trainings=1)
+    assert [file.name for file in folder.iterdir()] == ["pilots.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"target": 0.7}, "the pilots belong to another task: target"),
+        ({"seed": 4}, "the pilots belong to another task: training"),
+        ({"clients": CLIENTS[::-1]}, "the pilots belong to another task: clients"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_folder_with_pilots_of_another_task_is_refused_and_kept(tmp_path, changes, says):
+    with pytest.raises(PowerCutError):
+        tune(target=0.6, out=tmp_path / "tuning", on_pilot=told_until(1))
+    before = (tmp_path / "tuning" / "pilots.jsonl").read_bytes()
+    with pytest.raises(fj.InvalidInputError, match=says):
+        tune(**{"target": 0.6, "out": tmp_path / "tuning"} | changes)
+    assert (tmp_path / "tuning" / "pilots.jsonl").read_bytes() == before
+
+
+def test_another_model_may_not_use_the_pilots_of_a_folder(tmp_path):
+    with pytest.raises(PowerCutError):
+        tune(target=0.6, out=tmp_path, on_pilot=told_until(1))
+    other = network()
+    with torch.no_grad():
+        other[0].weight[0, 0] += 1.0
+    with pytest.raises(fj.InvalidInputError, match="another task: weights"):
+        fj.tune(other, clients=CLIENTS, fleet=FLEET, target=0.6, local_steps=range(1, 9), device="cpu", out=tmp_path)
+
+
+def test_a_folder_of_something_else_is_refused_and_a_refused_call_makes_none(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    with pytest.raises(fj.InvalidInputError, match="must be new or empty; give tune the folder of an earlier call"):
+        tune(out=tmp_path / "full")
+    with pytest.raises(fj.InvalidInputError, match="out must be the path of a folder, got 3"):
+        tune(out=3)
+    with pytest.raises(fj.InvalidInputError, match="the budget must allow the first 3 pilots"):
+        tune(out=tmp_path / "new", budget="10 steps")
+    assert not (tmp_path / "new").exists()

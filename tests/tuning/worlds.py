@@ -31,6 +31,7 @@ from fewjoules.tuning.tuner import Tuner
 PARAMETERS = 50_000
 START_LOSS = 2.3
 BLOWS_UP_AFTER = 30  # local steps beyond the edge
+THIN_STEPS, THIN_RATE = 0.3, -0.6  # powers of how much too sparse messages are, in steps and in the best step size
 LATER_STARTS = range(100, 116)  # initial weights of the trainings after a tuning
 LOCAL_STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 65, 80, 100)
 FLEETS = {
@@ -38,6 +39,7 @@ FLEETS = {
     "dear bits": {"joules_per_bit": 1e-6, "joules_per_step": 1e-2},
     "dear messages": {"joules_per_bit": 1e-8, "joules_per_step": 1e-2, "message_joules": 1.0},
 }
+THIN = "thin messages"  # dear bits, and a law that does not know what very sparse messages tolerate
 
 
 def name_of(options):
@@ -67,12 +69,12 @@ class TrueOptimiser:
     edge: float
     sharpness: float  # of the loss of pace beside the best step size
 
-    def rate_at(self, local_steps):
-        return self.best_rate * local_steps**self.rate_by_steps
+    def rate_at(self, local_steps, thinness=1.0):
+        return self.best_rate * local_steps**self.rate_by_steps * thinness**THIN_RATE
 
-    def delay(self, rate, local_steps, luck=1.0):
+    def delay(self, rate, local_steps, luck=1.0, thinness=1.0):
         """The factor on steps by the step size; infinite beyond the edge, which ``luck`` moves."""
-        away = rate / self.rate_at(local_steps)
+        away = rate / self.rate_at(local_steps, thinness)
         return math.inf if away > luck * self.edge else math.exp(self.sharpness * math.log(away) ** 2)
 
 
@@ -91,6 +93,7 @@ class World:
     seed_deviation: float = 0.08
     evaluation_deviation: float = 0.02
     edge_deviation: float = 0.35  # of the logarithm of the edge, by the initial weights
+    thin_from: float = math.inf  # mean sparsity above which messages are too thin for usual step sizes
     seed: int = 0
 
     @classmethod
@@ -126,6 +129,14 @@ class World:
         """The same world, but the loss stays above the target for ever."""
         return replace(self, floor=1.2 * self.target_loss)
 
+    def with_thin_messages(self):
+        """The same world, but very sparse messages tolerate only small steps, which the law does not know."""
+        return replace(self, thin_from=np.random.default_rng([self.seed, 3]).uniform(100.0, 400.0))
+
+    def thinness(self, sparsity):
+        """How many times sparser messages are than usual step sizes tolerate; at least 1."""
+        return max(1.0, float(np.mean(sparsity)) / self.thin_from)
+
     @cached_property
     def true_planning(self):
         """Plans with the true sizes of messages."""
@@ -144,14 +155,21 @@ class World:
     def best_joules(self, name=None):
         """The joules of the best recipe of all, or of the best one of an optimiser."""
         names = self.optimisers if name is None else (name,)
-        return min(fj.solve(self.true_problem(one, kind)).energy_joules for one in names for kind in MESSAGES)
+        return min(self._least_joules(self.true_problem(one, kind)) for one in names for kind in MESSAGES)
+
+    def _least_joules(self, problem):
+        """The joules of the best plan; where thin messages delay, the best one under one of many caps of sparsity."""
+        low, high = problem.sparsity
+        caps = [high] if math.isinf(self.thin_from) else np.geomspace(max(low, 50.0), high, 24)
+        plans = [fj.solve(replace(problem, sparsity=(low, float(cap)))) for cap in caps]
+        return min(plan.energy_joules * self.thinness(plan.sparsity) ** THIN_STEPS for plan in plans)
 
     def joules_of(self, tuned):
         """The true joules of a recipe that was found."""
         name = name_of(tuned.optimiser_options)
         plan = tuned.plan
         costs = self.true_problem(name, tuned.message).costs(plan.local_steps, plan.sparsity, plan.downlink_sparsity)
-        return float(costs.energy_joules) * self.mean_delay(tuned)
+        return float(costs.energy_joules) * self.thinness(plan.sparsity) ** THIN_STEPS * self.mean_delay(tuned)
 
     def mean_delay(self, tuned):
         """The factor on the steps of later trainings: the guard halves the step size of those that blow up."""
@@ -159,10 +177,10 @@ class World:
         steps = plan.local_steps * self.true_problem(name, tuned.message).predicted_rounds(
             plan.local_steps, plan.sparsity
         )
-        delays = []
+        delays, thinness = [], self.thinness(plan.sparsity)
         for start in LATER_STARTS:
             rate, lost, luck = tuned.optimiser_options["learning_rate"], 0.0, self.luck(start)
-            while math.isinf(delay := self.optimisers[name].delay(rate, plan.local_steps, luck)):
+            while math.isinf(delay := self.optimisers[name].delay(rate, plan.local_steps, luck, thinness)):
                 rate, lost = rate / 2.0, lost + BLOWS_UP_AFTER / steps
             delays.append(delay + lost)
         return float(np.mean(delays))
@@ -174,10 +192,11 @@ class World:
     def steps_to_target(self, spec):
         """The true steps of a pilot, the noise of its seed included; infinite beyond the edge."""
         name, kind = name_of(spec.options), kind_of(spec.options)
-        delay = self.optimisers[name].delay(spec.learning_rate, spec.local_steps, self.luck(spec.start))
+        thinness = self.thinness(spec.sparsity)
+        delay = self.optimisers[name].delay(spec.learning_rate, spec.local_steps, self.luck(spec.start), thinness)
         rounds = self.true_problem(name, kind).predicted_rounds(spec.local_steps, np.array(spec.sparsity))
         noise = self.seed_deviation * self._rng(spec).standard_normal()
-        return spec.local_steps * rounds * delay * math.exp(noise)
+        return spec.local_steps * rounds * thinness**THIN_STEPS * delay * math.exp(noise)
 
     def loss_at(self, steps, steps_to_target):
         """The loss of a curve that is at the target after ``steps_to_target``, were there no floor."""
@@ -308,7 +327,8 @@ def why_not_the_best(world, tuner, tuned):
     for pilot in tuned.pilots:
         name = name_of(pilot.spec.options)
         if name in tried and pilot.spec.local_steps == plan.local_steps:
-            tried[name].append(world.optimisers[name].delay(pilot.spec.learning_rate, plan.local_steps))
+            rate, thinness = pilot.spec.learning_rate, world.thinness(plan.sparsity)
+            tried[name].append(world.optimisers[name].delay(rate, plan.local_steps, thinness=thinness))
     if not tried[best]:
         return "best one never tried"
     if math.isinf(min(tried[best])):
@@ -342,12 +362,13 @@ def score(world, **options):
     )
 
 
-def scores(seeds, *, fleet=None, budget_part=1.0):
+def scores(seeds, *, fleet=None, budget_part=1.0, thin=False):
     """Tune in many worlds, with a part of the usual budget; worlds whose target was called out of reach are None."""
     found = []
     for seed in seeds:
+        world = World.random(seed, fleet)
         try:
-            found.append(score(World.random(seed, fleet), budget=Budget(trainings=4.0 * budget_part)))
+            found.append(score(world.with_thin_messages() if thin else world, budget=Budget(trainings=4 * budget_part)))
         except TargetOutOfReachError:
             found.append(None)
     return found
@@ -357,6 +378,7 @@ def _table(worlds, budget_part):
     columns = ("ratio", "optimiser_ratio", "rate_ratio", "plan_ratio", "trainings", "pilots")
     print(f"{'':16}{'worlds':>7}{'given up':>9}" + "".join(f"{name:>24}" for name in columns))
     found = {fleet: scores(range(worlds), fleet=fleet, budget_part=budget_part) for fleet in FLEETS}
+    found[THIN] = scores(range(worlds), fleet="dear bits", budget_part=budget_part, thin=True)
     found["all"] = [one for part in found.values() for one in part]
     for fleet, part in found.items():
         told = [one for one in part if one is not None]
@@ -365,7 +387,9 @@ def _table(worlds, budget_part):
             low, middle, high = np.quantile([getattr(one, name) for one in told], [0.1, 0.5, 0.9])
             cells.append(f"{f'{low:.2f} {middle:.2f} {high:.2f}':>24}")
         print(f"{fleet:16}{len(part):>7}{len(part) - len(told):>9}" + "".join(cells))
-    worst = sorted((one.ratio, fleet, seed) for fleet in FLEETS for seed, one in enumerate(found[fleet]) if one)[-5:]
+    worst = sorted(
+        (one.ratio, fleet, seed) for fleet in (*FLEETS, THIN) for seed, one in enumerate(found[fleet]) if one
+    )[-5:]
     print("worst:", ", ".join(f"{ratio:.2f} ({fleet}, seed {seed})" for ratio, fleet, seed in worst))
     print("optimisers:", dict(Counter(one.why for one in found["all"] if one).most_common()))
     print("observations of the law:", dict(Counter(len(one.tuned.belief.observations) for one in found["all"] if one)))

@@ -42,6 +42,11 @@ def identity_of_own(task: Task, options: TrainingOptions) -> dict[str, Any]:
     }
 
 
+def weights_digest(model: nn.Module) -> str:
+    """Return a digest of all weights and buffers of a model."""
+    return _digest_of([bytes_of(tensor) for tensor in model.state_dict().values()])
+
+
 def _numbers_of(parts: Sequence[IntArray]) -> Sequence[IntArray]:
     return [parts.starts] if isinstance(parts, ClientSlices) else parts
 

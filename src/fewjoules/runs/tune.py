@@ -1,6 +1,8 @@
 """``fewjoules.tune``: find a recipe for a user's own model and a user's own arrays."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -21,9 +23,8 @@ from fewjoules.planner.recipe import Recipe
 from fewjoules.runs.arguments import require_kinds
 from fewjoules.runs.client_data import Arrays, as_taken, has_labels, require_loss
 from fewjoules.runs.device import choose_device
-from fewjoules.runs.laboratory import USUAL_RATE, JournaledPilots
-from fewjoules.runs.pilot_journal import PilotJournal
-from fewjoules.runs.pilots import Pilots
+from fewjoules.runs.laboratory import USUAL_RATE
+from fewjoules.runs.own_pilots import own_pilots
 from fewjoules.runs.ranks import require_alone
 from fewjoules.runs.sources import collect
 from fewjoules.runs.training import Task
@@ -60,6 +61,7 @@ def tune(
     trainings: int = 10,
     device: str | torch.device = "auto",
     on_pilot: Callable[[Progress], None] | None = None,
+    out: str | Path | None = None,
     **options: Any,
 ) -> Recipe:
     """Find the optimiser, step size, messages, H and sparsity that reach a target for the fewest joules.
@@ -86,6 +88,8 @@ def tune(
         trainings: How many trainings the recipe is for. The more, the more pilots are worth their price.
         device: "auto", "cpu", "cuda" or a ``torch.device``.
         on_pilot: Called with a ``Progress`` after each pilot.
+        out: Folder that keeps every finished pilot. The same call with the same folder goes on after them and gives
+            the same recipe.
         **options: Fields of ``TrainingOptions`` that tuning does not choose, such as ``participation``.
 
     Returns:
@@ -121,17 +125,18 @@ def tune(
         model=model, federation=federation, test=None, loss=loss or cross_entropy, fleet=None, metrics=metrics or {}
     )
     own_seed = (seed + SEED_OFFSET) % (LARGEST_SEED + 1)
-    tuning = tune_task(
-        JournaledPilots(Pilots(task, stated, aim, seed=own_seed), PilotJournal()),
-        _problem(model, fleet, stated, local_steps, sparsity),
-        aim,
-        learning_rate,
-        budget=allowed,
-        trainings=trainings,
-        seed=own_seed,
-        batches=_batches(model, fleet, stated, local_steps, sparsity, federation),
-        tell=on_pilot,
-    )
+    with contextlib.ExitStack() as held:
+        tuning = tune_task(
+            own_pilots(task, stated, aim, own_seed, out, held),
+            _problem(model, fleet, stated, local_steps, sparsity),
+            aim,
+            learning_rate,
+            budget=allowed,
+            trainings=trainings,
+            seed=own_seed,
+            batches=_batches(model, fleet, stated, local_steps, sparsity, federation),
+            tell=on_pilot,
+        )
     return tuning.recipe_beside(stated)
 
 

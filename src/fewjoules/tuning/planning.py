@@ -79,6 +79,10 @@ class Planning(Protocol):
         """Fit the sizes of messages to those of pilots."""
 
     @property
+    def local_steps(self) -> Sequence[int]:
+        """The H to choose from."""
+
+    @property
     def downlink_weight(self) -> float:
         """Weight of the server's sparsity in the law."""
 
@@ -126,6 +130,11 @@ class FleetPlanning:
             self.batch_size = self.batches.usual
         for kind in self.kinds:
             self.sizes.setdefault(kind, self._usual_size(kind))
+
+    @property
+    def local_steps(self) -> Sequence[int]:
+        """The H to choose from."""
+        return tuple(self.problem.local_steps)
 
     @property
     def downlink_weight(self) -> float:

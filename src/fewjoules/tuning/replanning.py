@@ -16,9 +16,9 @@ OTHER_STARTS = 1  # from which the step size must train too
 RATE_PENALTY = 0.05  # a step size twice as large must be better by this much
 
 
-def replan(search: Search, reference: Reference) -> tuple[Plan, Arm]:
+def replan(search: Search, reference: Reference, trainings: int) -> tuple[Plan, Arm]:
     """Return the plan of the belief, and the winner with the step size for it."""
-    plan = search.plan()
+    plan = _worthwhile_plan(search, reference, trainings)
     if not _has_moved(plan, reference.plan):
         return plan, reference.winner
     search.doing = "looking for the step size of the plan"
@@ -34,6 +34,14 @@ def replan(search: Search, reference: Reference) -> tuple[Plan, Arm]:
     search.observe(plan, reference.steps_to_target(steps), LEVEL_DEVIATION)
     again, kept = search.plan(), search.plan(reference.plan.local_steps)
     return (kept, reference.winner) if kept.energy_joules <= again.energy_joules else (again, arm)
+
+
+def _worthwhile_plan(search: Search, reference: Reference, trainings: int) -> Plan:
+    """Return the plan of the belief, or that of the race's H if the search for another step size would cost more."""
+    plan, kept = search.plan(), search.plan(reference.plan.local_steps)
+    saving_joules = trainings * (kept.energy_joules - plan.energy_joules)
+    price_joules = len(RATES) * LEVEL_PART * plan.energy_joules
+    return plan if saving_joules > price_joules else kept
 
 
 def _has_moved(plan: Plan, before: Plan) -> bool:

@@ -1,13 +1,14 @@
 """Tuning from start to end: race optimisers at the plan of the prior law, learn the winner's law, plan again.
 
     1. Plan with the prior of the law and the costs of the fleet: H, sparsities, kind of values, and the batch where a
-       sample has a price.
+       sample has a price (first_plan.py).
     2. Race optimisers and step sizes there by successive halving (heats.py, race.py).
     3. Train the best arms to the target (finals.py). The winner's steps tell the scale of the law (reference.py).
     4. Try other batches where they promise fewer joules (batches.py).
     5. While a pilot at another plan is expected to save more than it costs (design.py), run it until it has the loss
        that the winner had after a third of its steps, and update the belief (learning.py, belief.py).
-    6. Plan with the law of the belief. Where the plan has moved, look for its step size again (replanning.py).
+    6. Plan with the law of the belief. Another H must save more than the pilots cost that look for its step size
+       (replanning.py).
 
 Nothing here trains: a ``Laboratory`` does, or a synthetic law in tests.
 """
@@ -18,14 +19,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.planner.plan import Plan
 from fewjoules.tuning.aim import Aim
-from fewjoules.tuning.batches import choose_batch, first_batches, rate_factor
+from fewjoules.tuning.batches import choose_batch, rate_factor
 from fewjoules.tuning.belief import Belief
 from fewjoules.tuning.books import Budget
 from fewjoules.tuning.design import best_decision
 from fewjoules.tuning.finals import observed_reference, train_to_target
+from fewjoules.tuning.first_plan import first_plan
 from fewjoules.tuning.heats import find_plain_rate, race_optimisers
 from fewjoules.tuning.learning import decisions_of, learn_law
 from fewjoules.tuning.outcome import Contender, News, Tuned
@@ -68,14 +69,14 @@ class Tuner:
             reference = search.reference = choose_batch(search, reference, self.trainings)
             learn_law(search, reference, self.trainings)
             self.planning.learn_sizes(reference.telling(search.pilots))
-        plan, arm = replan(search, reference)
+        plan, arm = replan(search, reference, self.trainings)
         return self._outcome(race, plain_rate, plan, arm)
 
     def _begun(self) -> Search:
         """Return the search at its start: the prior belief, and the plan that it prefers."""
         rng = np.random.default_rng(self.seed)
         belief = Belief.prior(rng)
-        planning, message, plan, delay = _first_plan(self.planning, belief.law())
+        planning, message, plan, delay = first_plan(self.planning, belief.law())
         return Search(
             laboratory=self.laboratory,
             planning=planning,
@@ -113,20 +114,6 @@ class Tuner:
             expected_regret_joules=best_decision(search.belief, decisions)[1],
             notes=tuple(search.notes),
         )
-
-
-def _first_plan(planning: Planning, law: RoundsModel) -> tuple[Planning, str, Plan, float]:
-    """Return batch, kind of messages and plan that cost the fewest joules by a law, and how much the batch delays."""
-    delays = first_batches(planning.batches)
-    plannings = [(planning.at_batch(size), delay) for size, delay in delays.items()] or [(planning, 1.0)]
-    found = [
-        (delay * rounding * plan.energy_joules, number, own, name, plan, delay)
-        for number, (own, delay) in enumerate(plannings)
-        for name, (_, rounding) in own.messages().items()
-        for plan in [own.plan(law, name)]
-    ]
-    *_, own, name, plan, delay = min(found, key=lambda one: one[:2])
-    return own, name, plan, delay
 
 
 def _race_of(search: Search, start_metric: float) -> Race:
