@@ -15,7 +15,6 @@ from fewjoules.ledger.schema import LEDGER
 from fewjoules.physics.availability import Availability
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 LEFT_OUT = ("torch", "safetensors", "pyarrow", "plotly", "flwr", "aiohttp", "pandas", "polars", "tensorboard", "wandb")
 WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({LEFT_OUT}))\n"
@@ -51,11 +50,10 @@ def test_plans_and_profiles_need_no_extra_and_trainings_are_refused_in_a_sentenc
     assert [path.name for path in tmp_path.iterdir()] == ["ridge.png"]
 
 
-def test_planning_and_the_codec_of_the_readme_run_without_extras(tmp_path):
-    snippets = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    planning = next(text for text in snippets if "plan.save(" in text)
-    codec = next(text for text in snippets if "codec.decode(" in text)
-    assert "bits per entry" in plain(planning + codec, folder=tmp_path)
+def test_the_guides_to_planning_and_the_codec_run_without_extras(tmp_path):
+    pages = [(ROOT / "docs" / "how-to" / f"{name}.md").read_text(encoding="utf-8") for name in ("plan-only", "codec")]
+    snippets = [re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)[1] for page in pages]
+    assert "bits per entry" in plain("\n".join(snippets), folder=tmp_path)
 
 
 def test_every_public_name_is_there_or_says_what_it_needs(tmp_path):

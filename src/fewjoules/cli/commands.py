@@ -6,7 +6,18 @@ from typing import Any
 
 import typer
 
-LATE = ("init", "profiles", "measure", "calibrate", "plan", "tune", "train", "compare", "export", "studio")  # fewjoules.cli.NAME:NAME
+LATE = (
+    "init",
+    "profiles",
+    "measure",
+    "calibrate",
+    "plan",
+    "tune",
+    "train",
+    "compare",
+    "export",
+    "studio",
+)  # fewjoules.cli.NAME:NAME
 # as they are listed: in the order of use, then all others
 ORDER = ("init", "profiles", "measure", "calibrate", "plan", "tune", "train", "compare", "export", "studio")
 
