@@ -63,7 +63,7 @@ def init(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the defaults.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
-    """Write a first scenario, with a comment on every value, from a few questions or options.
+    """Write a commented scenario from a few questions.
 
     On a terminal it asks for what no option says; elsewhere, and with --yes, it takes defaults. The file can be used
     at once by plan, tune, train and compare. Its costs are those of device profiles and its rounds law is rough; the
