@@ -1,4 +1,4 @@
-"""Turn what ``pip freeze`` prints into constraints.txt: versions alone, for any index, without PyTorch and ourselves."""
+"""Turn what ``pip freeze`` prints into constraints.txt: versions for any index, without PyTorch and FewJoules."""
 
 import sys
 

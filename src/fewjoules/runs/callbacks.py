@@ -17,6 +17,9 @@ from fewjoules.runs.trained import trained_model
 class OngoingRun:
     """A run as callbacks see it, after the last round that ended."""
 
+    folder: Path | None
+    is_stopped: bool
+
     def __init__(self, loop: TrainingLoop, model: nn.Module, folder: Path | None = None) -> None:
         """Watch a loop that trains copies of ``model``."""
         self._loop, self._model, self.folder = loop, model, folder
@@ -104,6 +107,10 @@ class EarlyStopping(Callback):
     A metric improves if it changes by more than ``min_delta``: upwards if its name has "accuracy" in it, otherwise
     downwards, unless ``rises`` says which. Evaluations before a resume count.
     """
+
+    metric: str
+    patience: int
+    min_delta: float
 
     def __init__(
         self, metric: str = "test_loss", patience: int = 3, *, min_delta: float = 0.0, rises: bool | None = None

@@ -55,6 +55,17 @@ class FewJoulesStrategy(Strategy):
     ``folder`` every round is saved there, and a server that is started again goes on after the last complete round.
     """
 
+    options: TrainingOptions | None
+    scheme: str | None
+    fleet: Fleet | None
+    scenario: Scenario | None
+    clients: int
+    folder: Path | None
+    rules: RoundRules
+    screening: Screening
+    wait_seconds: float
+    clock: Clock
+
     def __init__(
         self,
         options: TrainingOptions | None = None,

@@ -17,7 +17,9 @@ class TensorBoard(Callback):
     Needs the extra ``tensorboard``.
     """
 
-    holds_rounds, on_every_rank = False, False
+    holds_rounds: bool = False
+    on_every_rank: bool = False
+    folder: Path
 
     def __init__(self, folder: str | Path) -> None:
         """Refuse to start without the package tensorboard."""
