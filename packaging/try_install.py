@@ -42,7 +42,7 @@ class Environment:
             raise SystemExit(f"error: {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         if words[0] == "fewjoules":
             text = (done.stderr if refused else done.stdout).strip().splitlines()
-            print(f"  $ {' '.join(words)}\n    {text[-1] if text else ''}", flush=True)
+            print(f"  $ {' '.join(words)}\n    {text[-1][:100] if text else ''}", flush=True)
         return done.stdout
 
 
