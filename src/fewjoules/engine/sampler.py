@@ -47,6 +47,8 @@ class Books:
 class Sampler:
     """Draws the cohort of each round; ``books`` is None where a draw depends on seed and round alone."""
 
+    options: TrainingOptions
+
     def __init__(self, options: TrainingOptions, sizes: IntArray, accounts: Accounts, buffer_bytes: int) -> None:
         """Refuse options that need costs which the fleet does not have."""
         self.options, self._accounts = options, accounts

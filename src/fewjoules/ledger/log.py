@@ -18,6 +18,10 @@ _PARTIAL = re.compile(rf"\.part-\d{{8,}}-\d{{8,}}\.parquet{re.escape(PARTIAL_SUF
 class RowLog:
     """Rows in the order of their rounds, in a folder of part files or, without a folder, in memory."""
 
+    folder: Path | None
+    keeps_rows: bool
+    table: TableSchema
+
     def __init__(self, folder: Path | None, table: TableSchema, *, keeps_rows: bool = True) -> None:
         """Start a log; a folder with parts is refused. Without ``keeps_rows`` another process has the rows."""
         self.folder, self.keeps_rows = folder, keeps_rows

@@ -53,6 +53,8 @@ class Availability:
     """
 
     __slots__ = ("_devices", "_ends", "_starts", "period_seconds", "unit")
+    period_seconds: float | None
+    unit: str
 
     def __init__(self, intervals: ArrayLike, *, period_seconds: float | None = None, unit: str = SECONDS) -> None:
         """Check the intervals."""

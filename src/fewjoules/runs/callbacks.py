@@ -23,6 +23,9 @@ class OngoingRun:
         folder: Folder of the run, if it has one.
     """
 
+    folder: Path | None
+    is_stopped: bool
+
     def __init__(self, loop: TrainingLoop, model: nn.Module, folder: Path | None = None) -> None:
         """Watch a loop that trains copies of ``model``."""
         self._loop, self._model, self.folder = loop, model, folder
@@ -121,6 +124,10 @@ class EarlyStopping(Callback):
     Examples:
         >>> fj.train(model, clients=clients, test=test, callbacks=[fj.EarlyStopping(patience=5)], **options)
     """
+
+    metric: str
+    patience: int
+    min_delta: float
 
     def __init__(
         self, metric: str = "test_loss", patience: int = 3, *, min_delta: float = 0.0, rises: bool | None = None

@@ -20,6 +20,11 @@ class StepSizes:
     ``function`` maps the number of a round, from 1, to the step size of its local steps, or to one for each of them.
     """
 
+    function: RateFunction
+    rounds: int
+    local_steps: int
+    values: FloatArray
+
     def __init__(self, function: RateFunction, rounds: int, local_steps: int, largest: float) -> None:
         """Ask for every round; refuse what is not a number from 0 to ``largest``, or H of them."""
         self.function, self.rounds, self.local_steps = function, rounds, local_steps

@@ -15,6 +15,10 @@ Tensors = dict[str, torch.Tensor]
 class Layout:
     """Places of named tensors in one flat vector."""
 
+    shapes: dict[str, tuple[int, ...]]
+    sizes: list[int]
+    size: int
+
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Lay the tensors out in the order of the mapping."""
         self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -69,6 +69,12 @@ class ClientStore:
     Threads may take and put at the same time, each the rows of its own clients.
     """
 
+    names: tuple[str, ...]
+    size: int
+    values: str
+    row_bytes: int
+    place: StorePlace
+
     def __init__(
         self, names: tuple[str, ...], size: int, place: StorePlace | None = None, *, values: str = FLOAT32
     ) -> None:

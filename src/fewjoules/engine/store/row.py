@@ -13,6 +13,10 @@ class Row:
     """What one client kept after some round, which never changes: in memory, in a file, or in both."""
 
     __slots__ = ("__weakref__", "_number", "_resident", "checksum", "file", "slot", "steps", "vectors")
+    steps: int
+    vectors: Vectors | None
+    slot: int
+    checksum: int
 
     def __init__(self, steps: int, vectors: Vectors | None) -> None:
         """Take ``vectors``, which nobody may change any more."""

@@ -27,6 +27,12 @@ class RowFile:
     The file is closed when neither its owner nor any row refers to it any more.
     """
 
+    path: Path
+    vectors: int
+    size: int
+    dtype: np.dtype[Any]
+    row_bytes: int
+
     def __init__(
         self, stream: BinaryIO, path: Path, vectors: int, size: int, dtype: np.dtype[Any], slots: int = 0
     ) -> None:

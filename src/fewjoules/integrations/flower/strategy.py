@@ -74,6 +74,17 @@ class FewJoulesStrategy(Strategy):
         >>> strategy.start(grid, model, num_rounds=100)
     """
 
+    options: TrainingOptions | None
+    scheme: str | None
+    fleet: Fleet | None
+    scenario: Scenario | None
+    clients: int
+    folder: Path | None
+    rules: RoundRules
+    screening: Screening
+    wait_seconds: float
+    clock: Clock
+
     def __init__(
         self,
         options: TrainingOptions | None = None,

@@ -20,7 +20,9 @@ class TensorBoard(Callback):
         folder: Where the file goes; the first round makes it.
     """
 
-    holds_rounds, on_every_rank = False, False
+    holds_rounds: bool = False
+    on_every_rank: bool = False
+    folder: Path
 
     def __init__(self, folder: str | Path) -> None:
         """Refuse to start without the package tensorboard."""

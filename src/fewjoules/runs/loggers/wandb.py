@@ -18,7 +18,8 @@ class WandB(Callback):
             ``resume="allow"`` to continue the same run there after a resume.
     """
 
-    holds_rounds, on_every_rank = False, False
+    holds_rounds: bool = False
+    on_every_rank: bool = False
 
     def __init__(self, project: str | None = None, **init: Any) -> None:
         """Refuse to start without the package wandb; nothing is logged yet."""

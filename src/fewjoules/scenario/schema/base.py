@@ -1,6 +1,6 @@
 """Base class of all tables of a scenario file."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -20,4 +20,4 @@ Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_print
 class Table(BaseModel):
     """A table of the file. It refuses unknown keys, NaN, and text or booleans in place of numbers."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
