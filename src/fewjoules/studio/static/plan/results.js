@@ -43,9 +43,16 @@ export function drawResults(head, known) {
   return parts.body;
 }
 
+// Grey all results, until each part arrives, or tell that all have arrived.
 export function setStale(stale) {
-  parts.body.classList.toggle("stale", stale);
+  for (const one of Object.values(owned()).flat()) one.classList.toggle("stale", stale);
   parts.body.setAttribute("aria-busy", String(stale));
+}
+
+// What each part of the answer draws.
+function owned() {
+  const { cards, speed, groupTable, groups, split, reproduce, ridge, schemes, schemeTable, constraints, remarks } = parts;
+  return { plan: [cards, speed, groupTable, groups, split, reproduce], ridge: [ridge], schemes: [schemes, schemeTable], constraints: [constraints], remarks: [remarks] };
 }
 
 export function showError(sentence) {
@@ -92,6 +99,7 @@ export function showPart(part) {
     return;
   }
   show[part.part](part);
+  for (const one of owned()[part.part]) one.classList.remove("stale");
 }
 
 function showGroups(part) {
