@@ -1,9 +1,9 @@
-"""One browser for all tests that need it."""
+"""A browser for each module of tests that need one."""
 
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     from tests.studio.browsing import chromium
 

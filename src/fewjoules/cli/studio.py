@@ -14,7 +14,12 @@ from fewjoules.extras import require_extra
 
 def studio(
     folder: Annotated[
-        str, typer.Argument(metavar="[DIR]", help="Folder of scenario files and runs; nothing outside it is opened.")
+        str,
+        typer.Argument(
+            metavar="DIR",
+            help="Folder of scenario files and runs; nothing outside it is opened. Left out: this one.",
+            show_default=False,
+        ),
     ] = ".",
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1. Left out: a free one.", show_default=False)] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, but open no browser.")] = False,

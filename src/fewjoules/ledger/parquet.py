@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.extras import require_extra
@@ -43,14 +44,28 @@ def read_table(path: str | Path, table: TableSchema) -> RowArray:
 def read_blocks(path: str | Path, table: TableSchema, columns: list[str] | None = None) -> Iterator[RowArray]:
     """Read the rows of a file, at most ``GROUP_ROWS`` at a time; columns not asked for keep their defaults."""
     with _opened(path, table) as (file, found):
-        yield from _batches(file, found, columns, range(file.num_row_groups))
+        named = set(file.schema_arrow.names)
+        columns = None if columns is None else [name for name in columns if name in named]
+        for batch in file.iter_batches(batch_size=GROUP_ROWS, columns=columns, use_threads=False):
+            yield _from_arrow(batch, found)
 
 
-def read_group(path: str | Path, table: TableSchema, group: int, columns: list[str] | None = None) -> RowArray:
-    """Read the rows of one row group; columns not asked for keep their defaults."""
+def read_group(path: str | Path, table: TableSchema, group: int, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Read some columns of one row group, each as an array; those that the file does not have keep their defaults."""
     with _opened(path, table) as (file, found):
-        blocks = list(_batches(file, found, columns, [group]))
-    return np.concatenate(blocks) if blocks else table.new_rows(0)
+        wanted, named = list(dict.fromkeys(columns)), set(file.schema_arrow.names)
+        read = file.read_row_group(group, columns=[name for name in wanted if name in named], use_threads=False)
+        missing = found.new_rows(read.num_rows if set(wanted) - named else 0)
+        labels = {column.name: column.labels for column in found.columns}
+        return {
+            name: _array(read.column(name), name, labels[name]) if name in named else missing[name] for name in wanted
+        }
+
+
+def _array(column: Any, name: str, labels: tuple[str, ...]) -> NDArray[Any]:
+    values = _codes(name, column, labels) if labels else column
+    found: NDArray[Any] = values.to_numpy()
+    return found
 
 
 def groups_of(path: str | Path, table: TableSchema) -> list[tuple[int, int, int]]:
@@ -67,14 +82,6 @@ def groups_of(path: str | Path, table: TableSchema) -> list[tuple[int, int, int]
             known = told is not None and told.has_min_max
             found.append((group.num_rows, *((int(told.min), int(told.max)) if known else (0, 2**31 - 1))))
         return found
-
-
-def _batches(file: Any, table: TableSchema, columns: list[str] | None, groups: Iterable[int]) -> Iterator[RowArray]:
-    named = set(file.schema_arrow.names)
-    columns = None if columns is None else [name for name in columns if name in named]
-    chosen = {"row_groups": list(groups), "columns": columns}
-    for batch in file.iter_batches(batch_size=GROUP_ROWS, use_threads=False, **chosen):
-        yield _from_arrow(batch, table)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,11 @@
 """Joules of a whole ledger by kind, and by the mark that says where they come from."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fewjoules.ledger.schema import RowArray
 from fewjoules.provenance import KINDS, MARKS
@@ -11,8 +13,8 @@ from fewjoules.provenance import KINDS, MARKS
 SUMMED_COLUMNS = [f"{kind}_{what}" for kind in KINDS for what in ("joules", "mark")]
 
 
-def joules_by_kind(blocks: Iterable[RowArray]) -> dict[str, dict[str, float]]:
-    """Return the joules of all rows by kind and mark; joules that are missing are left out."""
+def joules_by_kind(blocks: Iterable[RowArray | Mapping[str, NDArray[Any]]]) -> dict[str, dict[str, float]]:
+    """Return the joules of all rows, or columns, by kind and mark; joules that are missing are left out."""
     sums: dict[tuple[str, str], list[float]] = {}
     for rows in blocks:
         for kind in KINDS:

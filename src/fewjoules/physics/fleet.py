@@ -238,7 +238,9 @@ def _common_size(arrays: dict[str, FloatArray], lists: dict[str, Sequence[object
 
 
 def _frozen(array: FloatArray, size: int) -> FloatArray:
-    """Return a read-only copy of shape (size,); a scalar stays one number in memory."""
-    copy = np.array(array)
-    copy.flags.writeable = False
-    return np.broadcast_to(copy, (size,))
+    """Make an array of ``require_array``, which nobody else has, read-only of shape (size,).
+
+    A scalar stays one number in memory.
+    """
+    array.flags.writeable = False
+    return np.broadcast_to(array, (size,))

@@ -100,11 +100,12 @@ def test_an_error_stands_beside_its_field_and_the_last_plan_stays(browser, addre
         assert page.locator('[data-wrong="limits.sparsity.max"]').inner_text() == sentence
         assert field.get_attribute("aria-invalid") == "true"
         assert page.inner_text("#result") == line
-        assert "stale" in page.locator(".results").get_attribute("class")
+        assert "stale" in page.locator(".cards").get_attribute("class")
         field.fill("2000")
         settle(page)
         assert page.inner_text("#wrong") == ""
         assert field.get_attribute("aria-invalid") is None
+        assert page.locator(".stale").count() == 0
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])

@@ -7,6 +7,8 @@ from typing import Any
 from aiohttp import web
 
 from fewjoules.errors import FewJoulesError, InvalidInputError
+from fewjoules.provenance import MARKS
+from fewjoules.reports.curves import KIND_COLOURS
 from fewjoules.studio.access import Workspace
 from fewjoules.studio.answers import as_json, computed, posted
 from fewjoules.studio.pages import shell
@@ -27,7 +29,7 @@ def routes(workspace: Workspace) -> list[web.RouteDef]:
 
     async def sources(request: web.Request) -> web.StreamResponse:
         found = await computed(files.scenario_files, workspace)
-        return as_json({"files": found, "profiles": files.profiles(), "folder": workspace.root.name})
+        return as_json({"files": found, "profiles": files.profiles(), "kinds": KIND_COLOURS, "marks": MARKS})
 
     async def source(request: web.Request) -> web.StreamResponse:
         if "example" in request.query:

@@ -1,5 +1,6 @@
 """Find the folders of runs, comparisons and tunings below the folder of the studio, and tell their state."""
 
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -106,6 +107,17 @@ def changed_at(place: Path) -> float:
     return max(times, default=0.0)
 
 
+def sealed_at(file: Path) -> Any:
+    """Read a sealed JSON file, once as long as it does not change; the caller must not change what it gets."""
+    found = file.stat()
+    return _sealed(file, found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+@functools.lru_cache(maxsize=8192)
+def _sealed(file: Path, *_stamp: int) -> Any:
+    return read_sealed(file)
+
+
 def _links(entries: list[os.DirEntry[str]]) -> Iterator[Path]:
     """Yield the links among the files of a folder, and among the parts of its tables."""
     for entry in entries:
@@ -127,7 +139,7 @@ def _kind_of(place: Path, names: set[str]) -> tuple[str | None, dict[str, Any], 
     """Return the kind of a folder, its settings, and what is wrong with them."""
     if SETTINGS in names:
         try:
-            settings = read_sealed(place / SETTINGS)
+            settings = sealed_at(place / SETTINGS)
         except FewJoulesError as error:
             return _kind_by_files(names) or RUN_KIND, {}, str(error)
         kind = _KIND_OF.get(str(settings.get("command"))) if isinstance(settings, dict) else None
@@ -150,7 +162,7 @@ def _parent_of(place: Path, root: Path) -> tuple[Path, dict[str, Any]] | None:
         if not above.is_relative_to(root):
             return None
         try:
-            settings = read_sealed(above / SETTINGS) if (above / SETTINGS).is_file() else None
+            settings = sealed_at(above / SETTINGS) if (above / SETTINGS).is_file() else None
         except FewJoulesError:
             return None
         if isinstance(settings, dict):

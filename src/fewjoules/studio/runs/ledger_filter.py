@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fewjoules.errors import InvalidInputError, shown
-from fewjoules.ledger.schema import RowArray
 from fewjoules.provenance import KINDS
 
+Columns = Mapping[str, NDArray[Any]]  # of some rows, by name
 LAST_ROUND = 2**31 - 1
 NAMED = ("round", "device", "name", "group", "delivered")  # in every table
 ALL_KINDS = ("local_steps", "entries", "payload_bytes", "downlink_bytes", *(f"{kind}_joules" for kind in KINDS))
@@ -57,7 +58,7 @@ class LedgerFilter:
         """Return the columns that decide which rows are wanted."""
         return ["round", "device", *([f"{self.kind}_joules"] if self.kind else [])]
 
-    def wanted(self, rows: RowArray, chosen: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    def wanted(self, rows: Columns, chosen: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         """Return for each row whether it is wanted; ``chosen`` tells it of each device, None if all are."""
         found = (rows["round"] >= self.first_round) & (rows["round"] <= self.last_round)
         if chosen is not None:

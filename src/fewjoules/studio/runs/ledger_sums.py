@@ -12,12 +12,13 @@ import numpy as np
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.errors import InvalidInputError
 from fewjoules.ledger.log import parts_of
-from fewjoules.ledger.parquet import read_blocks
-from fewjoules.ledger.schema import LEDGER, RowArray
+from fewjoules.ledger.parquet import groups_of, read_group
+from fewjoules.ledger.schema import LEDGER
 from fewjoules.ledger.sums import SUMMED_COLUMNS, joules_by_kind
 from fewjoules.provenance import KINDS
 from fewjoules.reports.progress_figures import KindTotals
 from fewjoules.runs.files import LEDGER_TABLE, RUN
+from fewjoules.studio.runs.ledger_filter import Columns
 
 Made = TypeVar("Made")
 _ATTEMPTS = 5
@@ -82,17 +83,18 @@ def _stamp(file: Path) -> tuple[int, int]:
 @functools.lru_cache(maxsize=4096)
 def _of_file(file: Path, _changed: int, _size: int) -> Sums:
     """Sum one file, block by block; a file that has not changed is summed once."""
-    found = [_of_block(block) for block in read_blocks(file, LEDGER, ["round", "device", *SUMMED_COLUMNS])]
+    columns = ["round", "device", *SUMMED_COLUMNS]
+    found = [_of_group(read_group(file, LEDGER, group, columns)) for group in range(len(groups_of(file, LEDGER)))]
     return _joined(found)
 
 
-def _of_block(block: RowArray) -> Sums:
-    first = int(block["round"].min()) if block.size else 1
+def _of_group(block: Columns) -> Sums:
+    first = int(block["round"].min()) if block["round"].size else 1
     rounds, devices = block["round"] - first, block["device"]
     joules = [np.nan_to_num(block[f"{kind}_joules"]) for kind in KINDS]
     by_round: FloatArray = np.stack([np.bincount(rounds, weights=one) for one in joules], axis=1).astype(np.float64)
     by_device: FloatArray = np.stack([np.bincount(devices, weights=one) for one in joules], axis=1).astype(np.float64)
-    return Sums(first, by_round, by_device, joules_by_kind([block]), block.size)
+    return Sums(first, by_round, by_device, joules_by_kind([block]), block["round"].size)
 
 
 def _joined(found: Sequence[Sums]) -> Sums:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fewjoules.arrays import IntArray
 from fewjoules.errors import InvalidInputError, shown
 from fewjoules.ledger.parquet import groups_of, read_group
-from fewjoules.ledger.schema import LEDGER, RowArray
+from fewjoules.ledger.schema import LEDGER
 from fewjoules.provenance import MARKS
-from fewjoules.studio.runs.ledger_filter import LedgerFilter
+from fewjoules.studio.runs.ledger_filter import Columns, LedgerFilter
 from fewjoules.studio.runs.ledger_sums import ledger_files
 
 MOST_SORTED = 5_000_000
@@ -64,11 +64,11 @@ def matches_of(stamp: tuple[tuple[str, int, int], ...], wanted: LedgerFilter, de
             if last < wanted.first_round or first > wanted.last_round:
                 continue
             rows = read_group(file, LEDGER, group, columns)
-            rows = rows[wanted.wanted(rows, chosen)]
+            found = wanted.wanted(rows, chosen)
             places.append((Path(file), group))
-            counts.append(rows.size)
+            counts.append(np.count_nonzero(found))
             for name, own in parts.items():
-                own.append(float(np.nansum(rows[name])))
+                own.append(float(np.nansum(rows[name][found])))
     sums = {name: math.fsum(own) for name, own in parts.items()}
     return Matches(tuple(places), np.array(counts, dtype=np.int64), sums)
 
@@ -86,7 +86,7 @@ def _order(
     chosen = wanted.chosen_devices(devices.names, devices.groups)
     source = "device" if column in ("name", "group") else column
     blocks = [
-        rows[wanted.wanted(rows, chosen)][source]
+        rows[source][wanted.wanted(rows, chosen)]
         for rows in (read_group(file, LEDGER, group, [*wanted.reads(), source]) for file, group in matches.places)
     ]
     values = np.concatenate(blocks) if blocks else np.zeros(0)
@@ -125,33 +125,41 @@ def page_of(
     }
 
 
-def _rows_at(matches: Matches, wanted: LedgerFilter, devices: Devices, places: IntArray) -> RowArray:
+def _rows_at(matches: Matches, wanted: LedgerFilter, devices: Devices, places: IntArray) -> Columns:
     """Return the wanted rows at some places among all wanted ones; only row groups that have one are read."""
     ends = np.cumsum(matches.counts)
     owner = np.searchsorted(ends, places, side="right")
-    found = LEDGER.new_rows(places.size)
+    empty = LEDGER.new_rows(places.size)
+    found = {name: empty[name].copy() for name in _stored(wanted)}
     chosen = wanted.chosen_devices(devices.names, devices.groups)
     for number in np.unique(owner):
         file, group = matches.places[number]
         rows = _wanted_rows(file, group, wanted, chosen)
         mine = owner == number
-        found[mine] = rows[places[mine] - (ends[number] - matches.counts[number])]
+        within = places[mine] - (ends[number] - matches.counts[number])
+        for name, values in found.items():
+            values[mine] = rows[name][within]
     return found
 
 
-def _wanted_rows(file: Path, group: int, wanted: LedgerFilter, chosen: NDArray[np.bool_] | None) -> RowArray:
-    columns = [name for name in wanted.columns if name in UNITS]
-    rows = read_group(file, LEDGER, group, list(dict.fromkeys([*wanted.reads(), *columns])))
-    return rows[wanted.wanted(rows, chosen)]
+def _wanted_rows(file: Path, group: int, wanted: LedgerFilter, chosen: NDArray[np.bool_] | None) -> Columns:
+    rows = read_group(file, LEDGER, group, [*wanted.reads(), *_stored(wanted)])
+    found = wanted.wanted(rows, chosen)
+    return {name: rows[name][found] for name in _stored(wanted)}
 
 
-def _cells(rows: RowArray, wanted: LedgerFilter, devices: Devices) -> Iterator[tuple[Any, ...]]:
+def _stored(wanted: LedgerFilter) -> list[str]:
+    """Return the columns shown that the ledger has; names and groups are known by the device."""
+    return [name for name in wanted.columns if name in UNITS]
+
+
+def _cells(rows: Columns, wanted: LedgerFilter, devices: Devices) -> Iterator[tuple[Any, ...]]:
     """Yield the cells of each row as plain values; what is unknown is None."""
     columns = [_column(rows, name, devices) for name in wanted.columns]
     yield from zip(*columns, strict=True)
 
 
-def _column(rows: RowArray, name: str, devices: Devices) -> list[Any]:
+def _column(rows: Columns, name: str, devices: Devices) -> list[Any]:
     if name in ("name", "group"):
         texts = devices.names if name == "name" else devices.groups
         return [texts[device] if 0 <= device < len(texts) else "" for device in rows["device"]]

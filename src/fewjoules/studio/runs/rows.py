@@ -10,7 +10,6 @@ from fewjoules.runs.belief_log import beliefs_of
 from fewjoules.runs.files import BELIEFS, COMPARISON, PILOTS, RUN, TUNING
 from fewjoules.runs.pilot_lines import journal_of
 from fewjoules.runs.results import RunSummary, plain_text
-from fewjoules.runs.sealed import read_sealed
 from fewjoules.studio.access import Workspace
 from fewjoules.studio.runs.folders import (
     COMPARISON_KIND,
@@ -20,6 +19,7 @@ from fewjoules.studio.runs.folders import (
     Found,
     changed_at,
     find_folders,
+    sealed_at,
     state_of,
 )
 from fewjoules.studio.runs.reading import summary_of
@@ -72,7 +72,7 @@ def _aim(summary: RunSummary) -> Target:
 def _bits(found: Found, state: str) -> int | None:
     """Return the bits of all payloads: of a finished run from run.json, of another one from its metrics."""
     if state == FINISHED:
-        told = read_sealed(found.path / RUN).get("payload_bytes")
+        told = sealed_at(found.path / RUN).get("payload_bytes")
         return 8 * told if isinstance(told, int) else None
     from fewjoules.runs.live_rows import metrics_so_far
 
@@ -86,7 +86,7 @@ def _comparison(found: Found) -> dict[str, Any]:
     schemes = found.settings.get("schemes", [])
     names = schemes if isinstance(schemes, list) else []
     if state == FINISHED:
-        data = read_sealed(found.path / COMPARISON)
+        data = sealed_at(found.path / COMPARISON)
         names = [one["scheme"] for one in data["schemes"]]
         told["scenario"] = plain_text(data["scenario"])
     shown = ", ".join(plain_text(label_of(str(name))) for name in names[:4]) + (" …" if len(names) > 4 else "")
@@ -98,7 +98,7 @@ def _tuning(found: Found) -> dict[str, Any]:
     if state == DAMAGED:
         return {"state": state, "problem": found.problem}
     if state == FINISHED:
-        data = read_sealed(found.path / TUNING)
+        data = sealed_at(found.path / TUNING)
         books = data["books"]
         return {
             "state": state,

@@ -1,9 +1,8 @@
 // What was planned: the result line, tables, figures, and the file and command that plan the same.
 import { copy, element, figure, figureFrame, save, table } from "../base.js";
 
-const KINDS = { uplink: "#56B4E9", downlink: "#B5DDF5", tail: "#999999", compute: "#F0E442", codec: "#8F8514" };
-const MARKS = ["measured", "fitted", "profile", "assumed"];
-const LEGEND = Object.entries(KINDS);
+let kinds = []; // of joules
+let marks = []; // that say where a price comes from
 const parts = {};
 
 // A number with four significant digits.
@@ -16,16 +15,19 @@ export function number(given) {
 const gapText = (gap) => (gap === null ? "-" : gap <= 0 ? "0" : gap.toExponential(0));
 
 // Make the places of all results once: the result line in head, and the element of all others, which is returned.
-export function drawResults(head) {
+export function drawResults(head, known) {
+  kinds = Object.keys(known.kinds);
+  marks = known.marks;
+  const legend = Object.entries(known.kinds);
   parts.line = element("p", { class: "line", id: "result", role: "status", "aria-live": "polite" }, "No plan yet.");
   parts.wrong = element("p", { class: "wrong", id: "wrong", role: "alert" });
   parts.cards = element("dl", { class: "cards" });
   parts.speed = element("p", { class: "notice", id: "speed" });
   parts.groupTable = element("div", { class: "wide" });
-  parts.groups = figureFrame("joules-by-group", "Joules by group and kind", "Of the whole training, all devices of a group together.", LEGEND);
+  parts.groups = figureFrame("joules-by-group", "Joules by group and kind", "Of the whole training, all devices of a group together.", legend);
   parts.split = element("div");
   parts.ridge = figureFrame("ridge", "Joules for each H", "The least energy with the best sparsity at each number of local steps, where a plan keeps all constraints. The mark is the plan.");
-  parts.schemes = figureFrame("schemes", "What each scheme would cost", "", LEGEND);
+  parts.schemes = figureFrame("schemes", "What each scheme would cost", "", legend);
   parts.schemeTable = element("div");
   parts.constraints = element("section", { class: "figure", id: "constraints" });
   parts.remarks = element("section", { class: "figure", id: "remarks" });
@@ -41,9 +43,16 @@ export function drawResults(head) {
   return parts.body;
 }
 
+// Grey all results, until each part arrives, or tell that all have arrived.
 export function setStale(stale) {
-  parts.body.classList.toggle("stale", stale);
+  for (const one of Object.values(owned()).flat()) one.classList.toggle("stale", stale);
   parts.body.setAttribute("aria-busy", String(stale));
+}
+
+// What each part of the answer draws.
+function owned() {
+  const { cards, speed, groupTable, groups, split, reproduce, ridge, schemes, schemeTable, constraints, remarks } = parts;
+  return { plan: [cards, speed, groupTable, groups, split, reproduce], ridge: [ridge], schemes: [schemes, schemeTable], constraints: [constraints], remarks: [remarks] };
 }
 
 export function showError(sentence) {
@@ -90,6 +99,7 @@ export function showPart(part) {
     return;
   }
   show[part.part](part);
+  for (const one of owned()[part.part]) one.classList.remove("stale");
 }
 
 function showGroups(part) {
@@ -103,9 +113,9 @@ function showGroups(part) {
 }
 
 function showSplit(joules) {
-  const marks = MARKS.filter((mark) => Object.values(joules).some((split) => split[mark] > 0));
-  const rows = Object.keys(KINDS).filter((kind) => joules[kind]).map((kind) => [kind, ...marks.map((mark) => (joules[kind][mark] ? number(joules[kind][mark]) : "")), number(Object.values(joules[kind]).reduce((sum, one) => sum + one, 0))]);
-  parts.split.replaceChildren(table("Joules by kind, and where their prices come from", ["kind", ...marks, "all"], rows));
+  const given = marks.filter((mark) => Object.values(joules).some((split) => split[mark] > 0));
+  const rows = kinds.filter((kind) => joules[kind]).map((kind) => [kind, ...given.map((mark) => (joules[kind][mark] ? number(joules[kind][mark]) : "")), number(Object.values(joules[kind]).reduce((sum, one) => sum + one, 0))]);
+  parts.split.replaceChildren(table("Joules by kind, and where their prices come from", ["kind", ...given, "all"], rows));
 }
 
 function showReproduce(part) {

@@ -8,7 +8,7 @@ import { address, fromAddress, load, posted, state } from "./state.js";
 const WAIT = 60; // milliseconds after an edit, in which further edits join it
 let timer = null;
 let asking = null;
-let sources = { files: [], profiles: {} };
+let sources = { files: [], profiles: {}, kinds: {}, marks: [] };
 
 const picker = element("select", { id: "source" });
 const form = element("form", { class: "editor", "aria-label": "Scenario", onsubmit: (event) => event.preventDefault() });
@@ -17,7 +17,7 @@ const head = element("div", { class: "head", id: "head" });
 function drawPage() {
   const side = element("aside", { class: "side", "aria-label": "What to plan" },
     element("div", { class: "field source" }, element("label", { for: "source" }, "Scenario"), picker), form);
-  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, side, element("div", { class: "right" }, head, drawResults(head))));
+  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, side, element("div", { class: "right" }, head, drawResults(head, sources))));
   picker.addEventListener("change", () => picker.value && choose(JSON.parse(picker.value)));
 }
 
@@ -31,7 +31,6 @@ function drawPicker() {
 }
 
 function showSource() {
-  if (picker.options.length === 0) drawPicker(); // the list of files could not be had
   picker.options[0].textContent = `${state.name}, edited`;
   const wanted = state.origin === null ? "" : JSON.stringify(state.origin);
   if (picker.value !== wanted) picker.value = [...picker.options].some((one) => one.value === wanted) ? wanted : "";
@@ -106,20 +105,24 @@ async function* answered(signal) {
 }
 
 async function start() {
-  drawPage();
+  let given = null;
+  let failure = "";
   try {
     sources = await ask("/api/plan/sources");
-    drawPicker();
-    const given = await fromAddress(location.hash);
-    if (given !== null) {
-      load(given, null);
-      drawEditor(form, sources.profiles, edited);
-      edited();
-      return;
-    }
+    given = await fromAddress(location.hash);
   } catch (error) {
-    showError(error.message);
+    failure = error.message;
   }
+  drawPage();
+  drawPicker();
+  showError(failure);
+  if (given !== null) {
+    load(given, null);
+    drawEditor(form, sources.profiles, edited);
+    edited();
+    return;
+  }
+  if (failure) return;
   const query = new URLSearchParams(location.search);
   await choose(query.has("file") ? { file: query.get("file") } : { example: query.get("example") ?? "embedded" });
 }

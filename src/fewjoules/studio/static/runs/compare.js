@@ -1,8 +1,7 @@
 // A comparison: of a folder of fewjoules compare, or of the runs that the address names.
 
-import { element, table } from "../base.js";
+import { element, save, table } from "../base.js";
 import { announcer, bits, commandList, csvOf, drawSections, folderAddress, number, remarkList, showWrong, stateMark, swatch, watch, wrongLine } from "./parts.js";
-import { save } from "../base.js";
 
 export async function show(main) {
   const query = new URLSearchParams(location.search);
@@ -36,7 +35,7 @@ export async function show(main) {
 
 function rankingTable(ranking) {
   const rows = ranking.rows.map(([first, ...cells], place) => [element("span", {}, swatch(ranking.colours[place]), first), ...cells]);
-  const made = table("The runs by their joules to the target", ranking.titles, rows, { class: "ranking" });
+  const made = table("What the runs took", ranking.titles, rows, { class: "ranking" });
   made.querySelectorAll("tbody tr").forEach((row, place) => row.classList.add(...(ranking.missed[place] ? ["missed"] : place === ranking.best ? ["best"] : [])));
   const button = element("button", { type: "button", class: "quiet", "aria-label": "Save the comparison as CSV", onclick: () => save(csvOf([ranking.titles, ...ranking.rows]), "comparison.csv", "text/csv;charset=utf-8") }, "CSV");
   return element("div", { class: "data" }, element("div", { class: "exports" }, button), made);

@@ -20,7 +20,7 @@ export async function show(main) {
     kind: element("select", { id: "kind" }, element("option", { value: "" }, "all kinds")),
   };
   const words = { device: "Device", group: "Group", from: "From round", to: "to round", kind: "Joules of" };
-  const form = element("form", { class: "tools" }, ...FILTERS.flatMap((key) => [element("label", { for: key }, words[key]), inputs[key]]), element("button", { type: "submit" }, "Filter"), element("button", { type: "reset" }, "Clear"), groups);
+  const form = element("form", { class: "tools" }, ...FILTERS.map((key) => element("span", { class: "field" }, element("label", { for: key }, words[key]), inputs[key])), element("button", { type: "submit" }, "Filter"), element("button", { type: "reset" }, "Clear"), groups);
   const count = element("p", { class: "notice", id: "count", "aria-live": "polite" });
   const sums = element("dl", { class: "sums", "aria-label": "Sums of the rows that are filtered" });
   const table = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ledger" });

@@ -5,10 +5,10 @@ import { announcer, bits, date, folderAddress, number, showWrong, stateMark, wat
 
 const COLUMNS = [
   ["folder", "Folder", (row) => row.folder],
+  ["state", "State", (row) => row.state],
   ["kind", "Kind", (row) => row.kind],
   ["scenario", "Scenario", (row) => row.scenario],
   ["scheme", "Scheme", (row) => row.scheme],
-  ["state", "State", (row) => row.state],
   ["rounds", "Rounds", (row) => row.rounds],
   ["metric", "Result", (row) => row.metric_value],
   ["joules", "Joules", (row) => row.joules],
@@ -115,11 +115,11 @@ export async function show(main) {
     const first = element("th", { scope: "row" }, link);
     if (row.problem) {
       const problem = element("td", { colspan: "6", class: "problem" }, row.problem);
-      return element("tr", { class: "damaged" }, element("td", {}, box), first, element("td", {}, row.kind), element("td", { class: "text" }, row.scenario), element("td", {}), element("td", {}, stateMark(row.state)), problem, element("td", {}, date(row.changed)));
+      return element("tr", { class: "damaged" }, element("td", {}, box), first, element("td", {}, stateMark(row.state)), element("td", {}, row.kind), element("td", { class: "text", title: row.scenario }, row.scenario), problem, element("td", {}, date(row.changed)));
     }
     const rounds = row.kind === "tuning" && row.rounds !== null ? `${row.rounds} pilots` : row.rounds === null ? "-" : row.rounds.toLocaleString("en");
-    const cells = [row.kind, row.scenario, row.scheme, stateMark(row.state), rounds, row.metric ?? "-", number(row.joules), bits(row.bits), number(row.seconds), date(row.changed)];
-    return element("tr", {}, element("td", {}, box), first, ...cells.map((cell, place) => element("td", place === 1 || place === 2 ? { class: "text", title: cell } : {}, cell)));
+    const cells = [stateMark(row.state), row.kind, row.scenario, row.scheme, rounds, row.metric ?? "-", number(row.joules), bits(row.bits), number(row.seconds), date(row.changed)];
+    return element("tr", {}, element("td", {}, box), first, ...cells.map((cell, place) => element("td", place === 2 || place === 3 ? { class: "text", title: cell } : {}, cell)));
   }
 
   find.addEventListener("input", () => ((state.find = find.value), draw(), address(), said.say(count.textContent)));
