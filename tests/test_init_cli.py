@@ -245,3 +245,15 @@ def test_nothing_is_asked_with_yes(tmp_path):
     terminal = Terminal(tmp_path, "init", "--yes")
     terminal.wait_for("fewjoules plan fleet.toml")
     assert terminal.close() == 0
+
+
+@pytest.mark.parametrize("command", ["plan", "train", "tune", "compare"])
+def test_a_scenario_that_does_not_exist_is_told_with_the_command_that_writes_one(tmp_path, command):
+    assert_refused(run(command, tmp_path / "fleet.toml"), "no such file", f"fewjoules init {tmp_path / 'fleet.toml'}")
+
+
+@pytest.mark.parametrize("command", ["init", "plan", "train", "tune", "compare", "profiles", "measure step"])
+def test_help_explains_the_argument(command):
+    arguments = run(*command.split(), "--help").stdout.partition("Arguments:")[2].partition("Options:")[0]
+    assert re.search(r"(file|profile)", arguments, re.IGNORECASE)
+    assert len(arguments.split()) > 5

@@ -47,6 +47,7 @@ def fewjoules(
 
 def main() -> None:
     """Entry point of the command ``fewjoules``."""
+    typer.core.HAS_RICH = False  # with it, plain help shows a backslash before every [default: ...]
     try:
         app()
     except KeyboardInterrupt:

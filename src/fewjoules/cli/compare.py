@@ -13,6 +13,7 @@ import typer
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors, require_one_process
 from fewjoules.cli.entrants import entries_of, require_names, require_rates, usual_names
+from fewjoules.cli.reading import read_scenario
 from fewjoules.cli.starting import Starting
 from fewjoules.comparing.turns import MOST_SEEDS, Turn, require_same_choices, seeds_from, train_turns, turns_of
 from fewjoules.errors import DivergedError, InvalidInputError, require_integer
@@ -125,7 +126,7 @@ def compare(
             device = options.stored_device(device, settings)
             no_guard = options.stored_no_guard(folder, no_guard, settings)
         else:
-            chosen = running.read_scenario(scenario, allow_outside)
+            chosen = read_scenario(scenario, allow_outside)
             folder = Path(out or "fewjoules-compare")
             require_new_folder(folder)
             names = names or usual_names(chosen)

@@ -21,7 +21,9 @@ USUAL_FILE = "fleet.toml"
 
 
 def init(
-    file: Annotated[str, typer.Argument(help="The file to write; its name ends in .toml.")] = USUAL_FILE,
+    file: Annotated[
+        str, typer.Argument(help="The file to write, FILE.toml. Default: fleet.toml.", show_default=False)
+    ] = USUAL_FILE,
     device: Annotated[
         Optional[list[str]],  # noqa: UP045 - typer reads the annotation at run time
         typer.Option(
@@ -58,8 +60,12 @@ def init(
         Optional[float],  # noqa: UP045
         typer.Option(metavar="DELTA", help="Most sparse that updates may be, one entry in DELTA. Default: 1000."),
     ] = None,
-    max_local_steps: Annotated[int, typer.Option(metavar="H", help="Most local steps of a round.")] = 50,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of everything random.")] = 0,
+    max_local_steps: Annotated[
+        int, typer.Option(metavar="H", help="Most local steps of a round. Default: 50.", show_default=False)
+    ] = 50,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of everything random. Default: 0.", show_default=False)
+    ] = 0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the defaults.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:

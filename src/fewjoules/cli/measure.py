@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fewjoules.cli import options, running
+from fewjoules.cli import options
 from fewjoules.cli.calibrate import calibrate_gpu
 from fewjoules.cli.console import plain_errors
 from fewjoules.cli.progress import phases
+from fewjoules.cli.reading import read_scenario
 from fewjoules.errors import InvalidInputError, require_number
 from fewjoules.extras import require_extra
 from fewjoules.files import whole_file
@@ -103,7 +104,7 @@ def measure_step(
         from fewjoules.runs.measuring.machine import machine_name
         from fewjoules.runs.measuring.scenario import STEPS, flops_of, step_measurement, usual_batch_sizes
 
-        chosen = running.read_scenario(scenario, allow_outside)
+        chosen = read_scenario(scenario, allow_outside)
         sizes = usual_batch_sizes(chosen) if batch_sizes is None else _numbers("--batch-sizes", batch_sizes, int)
         where = choose_device(device)
         measured = step_measurement(
@@ -156,7 +157,7 @@ def measure_codec(
         from fewjoules.runs.measuring.machine import machine_name
         from fewjoules.runs.measuring.scenario import codec_measurement, usual_sparsities
 
-        chosen = running.read_scenario(scenario, allow_outside)
+        chosen = read_scenario(scenario, allow_outside)
         wanted = usual_sparsities(chosen) if sparsities is None else _numbers("--sparsities", sparsities, float)
         measured = codec_measurement(chosen, sparsities=wanted, with_idle=with_idle)
         with _bench(meter, None, seconds_only, max_seconds, needed=profile is not None) as bench:

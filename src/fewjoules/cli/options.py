@@ -13,7 +13,11 @@ DataDir = Annotated[
 ]
 Device = Annotated[
     str,
-    typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to train, such as cuda:1; auto takes a GPU if there is one."),
+    typer.Option(
+        metavar="auto|cpu|cuda[:N]",
+        help="Where to train, such as cuda:1; auto, the default, takes a GPU if there is one.",
+        show_default=False,
+    ),
 ]
 AllowOutside = Annotated[
     bool, typer.Option("--allow-outside", help="Let the scenario name files (traces) outside of its own folder.")

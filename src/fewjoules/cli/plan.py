@@ -7,11 +7,11 @@ import typer
 
 from fewjoules.cli import options
 from fewjoules.cli.console import console, plain_errors
+from fewjoules.cli.reading import read_scenario
 from fewjoules.errors import FewJoulesWarning, InfeasiblePlanError, InvalidInputError
 from fewjoules.planner.plan import Plan, plans_to_json
 from fewjoules.planner.schemes import SCHEME_NAMES
 from fewjoules.planner.solve import Solver
-from fewjoules.scenario import Scenario
 from fewjoules.scenario.planning import ScenarioPlans, available_schemes
 
 
@@ -30,7 +30,11 @@ def plan(
     ] = None,
     solver: Annotated[
         str,
-        typer.Option(metavar="pareto|benders", help="pareto proves its plan; benders is the paper's Algorithm 2."),
+        typer.Option(
+            metavar="pareto|benders",
+            help="pareto, the default, proves its plan; benders is the paper's Algorithm 2.",
+            show_default=False,
+        ),
     ] = "pareto",
     json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON and nothing else.")] = False,
     plot: Annotated[
@@ -56,7 +60,7 @@ def plan(
       fewjoules plan fleet.toml --json > plan.json    for scripts
       fewjoules plan fleet.toml --solver benders      the paper's own algorithm
 
-    The keys of a scenario file are listed in docs/scenario.md; examples/ holds three to start from.
+    fewjoules init writes a first scenario file; docs/scenario.md lists every key.
     """
     with plain_errors():
         if scheme is not None and scheme not in (*SCHEME_NAMES, "all"):
@@ -67,7 +71,7 @@ def plan(
             from fewjoules.reports.plots import plot_energy_by_local_steps, require_plot_path
 
             require_plot_path(plot)
-        chosen = Scenario.embedded() if scenario is None else Scenario.from_toml(scenario, allow_outside=allow_outside)
+        chosen = read_scenario(scenario, allow_outside)
         available = available_schemes(chosen, cast(Solver, solver))
         names = available if scheme == "all" else [scheme or available[0]]
         planning = ScenarioPlans(chosen)

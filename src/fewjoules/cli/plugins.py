@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from fewjoules.cli.argument_help import with_argument_help
 from fewjoules.cli.commands import LATE, as_command, in_order_of_use, load_own
 from fewjoules.cli.console import plain_errors
 from fewjoules.errors import FewJoulesError
@@ -34,7 +35,7 @@ class CommandGroup(TyperGroup):
         own = self._own(ctx, cmd_name)
         plugins = installed() if own is None else {}
         if cmd_name not in plugins:
-            return own
+            return with_argument_help(own)
         try:
             return load(plugins[cmd_name])
         except FewJoulesError as error:
@@ -43,6 +44,7 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that was called; if its plug-in is missing or fails to load, exit with code 2."""
+        self.suggest_commands = False  # click suggests one, and once is enough
         if self._own(ctx, args[0]) is None:
             with plain_errors():
                 _require(args[0])

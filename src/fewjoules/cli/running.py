@@ -29,11 +29,6 @@ _FULL = {
 }
 
 
-def read_scenario(path: str | None, allow_outside: bool) -> Scenario:
-    """Read a scenario file, or the embedded scenario."""
-    return Scenario.embedded() if path is None else Scenario.from_toml(path, allow_outside=allow_outside)
-
-
 def unguarded(scenario: Scenario) -> Scenario:
     """Return the scenario with runs that end where their loss blows up."""
     training = scenario.training

@@ -8,6 +8,7 @@ import typer
 
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors
+from fewjoules.cli.reading import read_scenario
 from fewjoules.cli.starting import Starting
 from fewjoules.errors import InvalidInputError
 from fewjoules.extras import require_extra
@@ -108,7 +109,7 @@ def train(
                 meter = _resumed_meter(folder, meter, settings)
                 no_guard = options.stored_no_guard(folder, no_guard, settings)
             else:
-                chosen = running.read_scenario(scenario, allow_outside)
+                chosen = read_scenario(scenario, allow_outside)
                 planned = Plan.load(plan) if plan is not None else _plan_of(chosen, scheme)
                 folder = Path(out or f"fewjoules-train-{planned.scheme if planned.scheme in SCHEME_NAMES else 'plan'}")
                 require_new_folder(folder)

@@ -12,6 +12,7 @@ import typer
 
 from fewjoules.cli import options, running
 from fewjoules.cli.console import console, plain_errors, require_one_process
+from fewjoules.cli.reading import read_scenario
 from fewjoules.cli.starting import Starting
 from fewjoules.cli.tuning_progress import tuning_progress
 from fewjoules.errors import InvalidInputError, require_integer
@@ -146,7 +147,7 @@ def _new(
     from fewjoules.runs.folder import require_new_folder
     from fewjoules.runs.tuning import LARGEST_SEED, MOST_TRAININGS, require_aim, usual_seed
 
-    chosen = running.read_scenario(path, allow_outside)
+    chosen = read_scenario(path, allow_outside)
     stem = EMBEDDED_STEM if path is None else Path(path).stem
     target = Path(out or f"{stem}-tuned.toml")
     if target.exists() and not (out is not None and path is not None and target.samefile(path)):

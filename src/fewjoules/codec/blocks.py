@@ -42,11 +42,11 @@ def best_levels(gaps, group, block_bits):
     joined = np.ones(2 * groups + 64, dtype=np.bool_)
     starts = np.zeros(64, dtype=np.int64)  # start of each level of the tree in these arrays
     for i in range(groups):
-        members = gaps[i * group : (i + 1) * group]
+        first, end = i * group, min((i + 1) * group, gaps.size)
         total = np.int64(0)
-        for j in range(members.size):
-            total += members[j]
-        counts[i], sums[i] = members.size, total
+        for j in range(first, end):
+            total += gaps[j]
+        counts[i], sums[i] = end - first, total
         costs[i] = _geometric_bits(counts[i], sums[i]) + block_bits
     width, level = groups, 0
     while width > 1:
@@ -125,7 +125,9 @@ def _by_length(gaps):
 @numba.njit(cache=True, nogil=True)
 def _best_shift(counts, sums):
     """Return the shift of least estimated bits; gaps with more than shift + 7 digits count as escapes."""
-    total = np.sum(counts)
+    total = np.int64(0)
+    for length in range(_LENGTHS):
+        total += counts[length]
     chosen, best = 0, np.inf
     near, near_sum = np.int64(0), np.int64(0)
     for length in range(7):

@@ -61,7 +61,8 @@ def position_bytes(size, positions, estimate_from):
     starts = _starts(levels, gaps.size)
     shifts, means, estimate = best_laws(gaps, starts, _BLOCK_BITS)
     if levels.size > 1:
-        whole = np.array([0, gaps.size])
+        whole = np.zeros(2, dtype=np.int64)
+        whole[1] = gaps.size
         whole_shifts, whole_means, whole_estimate = best_laws(gaps, whole, _BLOCK_BITS)
         if whole_estimate < estimate:
             starts, shifts, means = whole, whole_shifts, whole_means
