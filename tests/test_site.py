@@ -50,3 +50,10 @@ def test_links_to_files_of_the_repository_lead_to_copies(site):
     copies = {path.relative_to(site / "repository").as_posix() for path in (site / "repository").rglob("*.*")}
     assert "results/true-costs.txt" in copies
     assert "results/reproduction/fig1a.png" in copies
+
+
+def test_links_are_named_by_titles_not_by_files(site):
+    page = (site / "costs.html").read_text(encoding="utf-8")
+    assert ">references.md</a>" not in page
+    assert re.search(r'href="references\.html"[^>]*>References</a>', page)
+    assert re.search(r'href="ledger\.html"[^>]*>', page)
