@@ -132,7 +132,7 @@ def rounds_law(axes: Axes) -> list[str]:
         axes.plot(list(found), list(found.values()), "o", color=colour, ms=6, mec="white")
         axes.plot(deltas, fit.model.rounds(deltas**fit.model.q, h, 12), color=colour, lw=1.6)
         end = float(fit.model.rounds(400.0**fit.model.q, h, 12))
-        axes.text(430, end, f"H = {h}", color=colour, weight="bold", va="center")
+        axes.text(470, end, f"H = {h}", color=colour, weight="bold", va="center")
     _log_axes(axes, "sparsity", "rounds to 95 %")
     apart = [np.log(k / cells[s, int(h)]) for s, h, k in zip(runs.sparsity, runs.local_steps, runs.rounds, strict=True)]
     noise = float(np.sqrt(np.sum(np.square(apart)) / (runs.rounds.size - len(cells))))
