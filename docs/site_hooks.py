@@ -2,6 +2,7 @@
 
 README.md, CHANGELOG.md and CONTRIBUTING.md become pages of the site. A link to any other file of the repository leads
 to a copy of it under ``repository/``. A link whose text is the name of a page's file gets the page's title as its text.
+A block below ``<!-- file: NAME -->`` (tests/snippets/blocks.py) shows that name above it.
 ``<!-- help of every command -->`` becomes what the commands print for --help.
 """
 
@@ -23,6 +24,7 @@ HOME = "---\nhide: [navigation]\n---\n\n"  # no other page is in its part of the
 LINK = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?(\))")
 NAMED = re.compile(r"\[([\w-]+\.md)\](?=\(([^)\s:#]+\.md)(?:#[^)\s]*)?\))")
 TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+SAVED = re.compile(r"^ *<!-- file: (\S+) -->\n( *```\w+)$", re.MULTILINE)
 HELP = "<!-- help of every command -->"
 HELP_COLUMNS = "100"
 
@@ -39,6 +41,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     uri = page.file.src_uri
+    markdown = SAVED.sub(r'\2 title="\1"', markdown)
     markdown = NAMED.sub(lambda link: _with_title(link, uri), markdown)
     markdown = LINK.sub(lambda link: _on_the_site(link, uri), markdown)
     return markdown.replace(HELP, _help_of_every_command()) if HELP in markdown else markdown

@@ -42,7 +42,8 @@ def test_the_help_of_every_command_is_on_the_page_of_commands(site):
     from fewjoules.cli import app
 
     page = (site / "command-line.html").read_text(encoding="utf-8")
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = get_command(app).list_commands(None)  # type: ignore[attr-defined,arg-type]
+    assert len(commands) > 8
     assert {name for name in commands if f"fewjoules {name}" not in page} == set()
 
 
@@ -57,3 +58,7 @@ def test_links_are_named_by_titles_not_by_files(site):
     assert ">references.md</a>" not in page
     assert re.search(r'href="references\.html"[^>]*>References</a>', page)
     assert re.search(r'href="ledger\.html"[^>]*>', page)
+
+
+def test_a_block_that_is_a_file_shows_its_name(site):
+    assert '<span class="filename">fleet.toml</span>' in (site / "tutorial.html").read_text(encoding="utf-8")
