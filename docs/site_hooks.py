@@ -1,6 +1,6 @@
 """What MkDocs needs beside the pages: hooks that mkdocs.yml names.
 
-README.md, CHANGELOG.md and CONTRIBUTING.md become pages of the site. A link to any other file of the repository leads
+README.md, CHANGELOG.md, CONTRIBUTING.md and the notebooks become pages. A link to another file of the repository leads
 to a copy of it under ``repository/``. A link whose text is the name of a page's file gets the page's title as its text.
 A block below ``<!-- file: NAME -->`` (tests/snippets/blocks.py) shows that name above it.
 ``<!-- help of every command -->`` becomes what the commands print for --help.
@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 from mkdocs.structure.files import File, Files
+from notebook_pages import as_markdown
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -29,10 +30,19 @@ HELP = "<!-- help of every command -->"
 HELP_COLUMNS = "100"
 
 
+def on_config(config: Any) -> Any:
+    """Append the notebooks to the how-to guides."""
+    guides = next(part["How-to guides"] for part in config["nav"] if "How-to guides" in part)
+    guides += [f"notebooks/{notebook.stem}.md" for notebook in _notebooks()]
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=HOME + text if page == "index.md" else text))
+    for notebook in _notebooks():
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=as_markdown(notebook)))
     linked = {path for file in files.documentation_pages() for path in _linked_outside(file)}
     for path in sorted(linked):
         files.append(File.generated(config, _copy(path), abs_src_path=str(ROOT / path)))
@@ -45,6 +55,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     markdown = NAMED.sub(lambda link: _with_title(link, uri), markdown)
     markdown = LINK.sub(lambda link: _on_the_site(link, uri), markdown)
     return markdown.replace(HELP, _help_of_every_command()) if HELP in markdown else markdown
+
+
+def _notebooks() -> list[Path]:
+    return sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 def _with_title(link: re.Match[str], uri: str) -> str:

@@ -1,5 +1,7 @@
 """The site of the documentation builds without a warning and asks no other host for anything."""
 
+import importlib
+import json
 import os
 import re
 import subprocess
@@ -62,3 +64,22 @@ def test_links_are_named_by_titles_not_by_files(site):
 
 def test_a_block_that_is_a_file_shows_its_name(site):
     assert '<span class="filename">fleet.toml</span>' in (site / "tutorial.html").read_text(encoding="utf-8")
+
+
+def test_a_notebook_becomes_a_page_with_its_outputs(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    pages = importlib.import_module("notebook_pages")
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["one\n", "two\n"]},
+        {"output_type": "display_data", "data": {"image/png": "aGk=\n", "text/plain": "<Figure>"}},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "Words."]},
+        {"cell_type": "code", "source": "print(1)", "outputs": outputs},
+    ]
+    (tmp_path / "small.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    assert pages.as_markdown(tmp_path / "small.ipynb") == (
+        "# Title\n\nWords.\n\n```python\nprint(1)\n```\n\n```text\none\ntwo\n```\n\n"
+        '<img alt="drawn by the code above" src="data:image/png;base64,aGk=">\n\n'
+        "This page is the notebook [small.ipynb](small.ipynb).\n"
+    )
