@@ -80,6 +80,7 @@ bench: $(READY)  ## planner, codec, simulator and deployment beside their rivals
 docs: $(READY)  ## draw the reproduction of the paper, fill its pages, and build the site of the documentation: site/index.html
 	$(BIN)/fewjoules reproduce --runs results/reproduction/runs --no-train --out results/reproduction
 	$(BIN)/python docs/figures.py
+	$(BIN)/python docs/readme_figure.py
 	$(BIN)/python docs/render.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 

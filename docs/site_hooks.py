@@ -1,7 +1,9 @@
 """What MkDocs needs beside the pages: hooks that mkdocs.yml names.
 
-README.md, CHANGELOG.md and CONTRIBUTING.md become pages of the site. A link to any other file of the repository leads
-to a copy of it under ``repository/``. ``<!-- help of every command -->`` becomes what the commands print for --help.
+README.md, CHANGELOG.md, CONTRIBUTING.md and the notebooks become pages. A link to another file of the repository leads
+to a copy of it under ``repository/``. A link whose text is the name of a page's file gets the page's title as its text.
+A block below ``<!-- file: NAME -->`` (tests/snippets/blocks.py) shows that name above it.
+``<!-- help of every command -->`` becomes what the commands print for --help.
 """
 
 import posixpath
@@ -12,20 +14,35 @@ from typing import Any
 
 import typer
 from mkdocs.structure.files import File, Files
+from notebook_pages import as_markdown
 from typer.main import get_command
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
 SOURCES = {page: source for source, page in PAGES.items()}
+HOME = "---\nhide: [navigation]\n---\n\n"  # no other page is in its part of the navigation
 LINK = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?(\))")
+NAMED = re.compile(r"\[([\w-]+\.md)\](?=\(([^)\s:#]+\.md)(?:#[^)\s]*)?\))")
+TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+SAVED = re.compile(r"^ *<!-- file: (\S+) -->\n( *```\w+)$", re.MULTILINE)
 HELP = "<!-- help of every command -->"
 HELP_COLUMNS = "100"
 
 
+def on_config(config: Any) -> Any:
+    """Append the notebooks to the how-to guides."""
+    guides = next(part["How-to guides"] for part in config["nav"] if "How-to guides" in part)
+    guides += [f"notebooks/{notebook.stem}.md" for notebook in _notebooks()]
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     for source, page in PAGES.items():
-        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=HOME + text if page == "index.md" else text))
+    for notebook in _notebooks():
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=as_markdown(notebook)))
     linked = {path for file in files.documentation_pages() for path in _linked_outside(file)}
     for path in sorted(linked):
         files.append(File.generated(config, _copy(path), abs_src_path=str(ROOT / path)))
@@ -34,8 +51,21 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     uri = page.file.src_uri
+    markdown = SAVED.sub(r'\2 title="\1"', markdown)
+    markdown = NAMED.sub(lambda link: _with_title(link, uri), markdown)
     markdown = LINK.sub(lambda link: _on_the_site(link, uri), markdown)
     return markdown.replace(HELP, _help_of_every_command()) if HELP in markdown else markdown
+
+
+def _notebooks() -> list[Path]:
+    return sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def _with_title(link: re.Match[str], uri: str) -> str:
+    """Return a link that names a file as one that names the page."""
+    file = ROOT / _target(link[2], uri)
+    title = TITLE.search(file.read_text(encoding="utf-8")) if file.name == link[1] and file.is_file() else None
+    return f"[{title[1]}]" if title else link[0]
 
 
 def _source(uri: str) -> str:

@@ -142,3 +142,12 @@ def test_the_example_of_pilot_runs_says_how_it_is_called(tmp_path):
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "runs.csv").exists()
+
+
+def test_the_picture_of_the_readme_shows_the_plan_of_today(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    drawn = importlib.import_module("readme_figure")
+    plan = drawn.draw(tmp_path / "picture.svg")
+    words = f"least: H = {plan.local_steps}, {plan.energy_joules:.2f} J"
+    for picture in (drawn.FILE, tmp_path / "picture.svg"):
+        assert f"<!-- {words} -->" in picture.read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """The site of the documentation builds without a warning and asks no other host for anything."""
 
+import importlib
+import json
 import os
 import re
 import subprocess
@@ -42,7 +44,8 @@ def test_the_help_of_every_command_is_on_the_page_of_commands(site):
     from fewjoules.cli import app
 
     page = (site / "command-line.html").read_text(encoding="utf-8")
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = get_command(app).list_commands(None)  # type: ignore[attr-defined,arg-type]
+    assert len(commands) > 8
     assert {name for name in commands if f"fewjoules {name}" not in page} == set()
 
 
@@ -50,3 +53,33 @@ def test_links_to_files_of_the_repository_lead_to_copies(site):
     copies = {path.relative_to(site / "repository").as_posix() for path in (site / "repository").rglob("*.*")}
     assert "results/true-costs.txt" in copies
     assert "results/reproduction/fig1a.png" in copies
+
+
+def test_links_are_named_by_titles_not_by_files(site):
+    page = (site / "costs.html").read_text(encoding="utf-8")
+    assert ">references.md</a>" not in page
+    assert re.search(r'href="references\.html"[^>]*>References</a>', page)
+    assert re.search(r'href="ledger\.html"[^>]*>', page)
+
+
+def test_a_block_that_is_a_file_shows_its_name(site):
+    assert '<span class="filename">fleet.toml</span>' in (site / "tutorial.html").read_text(encoding="utf-8")
+
+
+def test_a_notebook_becomes_a_page_with_its_outputs(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    pages = importlib.import_module("notebook_pages")
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["one\n", "two\n"]},
+        {"output_type": "display_data", "data": {"image/png": "aGk=\n", "text/plain": "<Figure>"}},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "Words."]},
+        {"cell_type": "code", "source": "print(1)", "outputs": outputs},
+    ]
+    (tmp_path / "small.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    assert pages.as_markdown(tmp_path / "small.ipynb") == (
+        "# Title\n\nWords.\n\n```python\nprint(1)\n```\n\n```text\none\ntwo\n```\n\n"
+        '<img alt="drawn by the code above" src="data:image/png;base64,aGk=">\n\n'
+        "This page is the notebook [small.ipynb](small.ipynb).\n"
+    )

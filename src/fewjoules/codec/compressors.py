@@ -22,13 +22,26 @@ top_k = top_k_with_feedback
 
 
 def none(update: Floats, residual: Floats) -> Sent:
-    """Send every entry and leave no residual."""
+    """Send every entry and leave no residual.
+
+    Args:
+        update: What was learned since the last message, float32, shape (size,).
+        residual: What was not sent before, float32, shape (size,).
+    """
     total = _total(update, residual)
     return SparseUpdate(size=total.size, positions=np.arange(total.size), values=total), np.zeros_like(total)
 
 
 def random_k(update: Floats, residual: Floats, k: int, rng: np.random.Generator, *, unbiased: bool = False) -> Sent:
-    """Send k entries at random. ``unbiased`` scales them by d/k; do not feed the residual back then."""
+    """Send k entries at random.
+
+    Args:
+        update: What was learned since the last message, float32, shape (size,).
+        residual: What was not sent before, float32, shape (size,).
+        k: Number of entries to send, 0 to size.
+        rng: Draws the positions.
+        unbiased: Scale the entries by size / k; do not feed the residual back then.
+    """
     total = _total(update, residual)
     positions = random_positions(total.size, k, rng)
     values = total[positions]
@@ -47,13 +60,26 @@ def random_positions(size: int, k: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def ternary(update: Floats, residual: Floats, k: int) -> Sent:
-    """Send the signs of the k largest entries times their mean magnitude: sparse ternary compression [SATTLER19]."""
+    """Send the signs of the k largest entries times their mean magnitude: sparse ternary compression [SATTLER19].
+
+    Args:
+        update: What was learned since the last message, float32, shape (size,).
+        residual: What was not sent before, float32, shape (size,).
+        k: Number of entries to send, 0 to size.
+    """
     sent, left = top_k_with_feedback(update, residual, k)
     return with_values(sent, left, "ternary")
 
 
 def qsgd(update: Floats, residual: Floats, levels: int, rng: np.random.Generator) -> Sent:
-    """Send all entries by QSGD [ALISTARH17] with ``levels`` levels, divided by 1 + omega to be a contraction."""
+    """Send all entries by QSGD [ALISTARH17], divided by 1 + omega to be a contraction.
+
+    Args:
+        update: What was learned since the last message, float32, shape (size,).
+        residual: What was not sent before, float32, shape (size,).
+        levels: Number of levels to which magnitudes are rounded.
+        rng: Random numbers for the rounding.
+    """
     require_integer("levels", levels, low=1, high=MAX_LEVELS)
     total = _total(update, residual)
     values = quantised(total, "qsgd", levels=levels, rng=rng) / np.float32(1.0 + qsgd_variance(levels))
@@ -68,7 +94,15 @@ def qsgd_variance(levels: int, block: int = BLOCK) -> float:
 def with_values(
     sent: SparseUpdate, residual: Floats, values: str, *, levels: int = 15, rng: np.random.Generator | None = None
 ) -> Sent:
-    """Round the update to a kind of values, as its receiver decodes it; add the rounding error to the residual."""
+    """Round an update to a kind of values, as its receiver decodes it; add the rounding error to the residual.
+
+    Args:
+        sent: The update to send.
+        residual: The residual that goes with it, float32, shape (size,).
+        values: Kind of values, as for ``encode``.
+        levels: Number of levels of "qsgd".
+        rng: Random numbers, which "qsgd" needs to round.
+    """
     if residual.size != sent.size:
         raise InvalidInputError(f"residual must have the update's {sent.size} entries, got {residual.size}")
     seen = quantised(sent.values, values, levels=levels, rng=rng)

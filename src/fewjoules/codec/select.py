@@ -26,10 +26,19 @@ _PARALLEL_FROM = 1 << 20
 def top_k_with_feedback(
     update: Floats, residual: Floats, k: int, *, out: Floats | None = None
 ) -> tuple[SparseUpdate, Floats]:
-    """Return the k largest entries of ``update + residual`` and the new residual; ties go to the lowest position.
+    """Send the k entries of ``update + residual`` that are largest in magnitude; ties go to the lowest position.
 
-    The new residual is written to ``out``, which may be ``residual`` itself; by default to a new array. NaN is refused;
-    ``out`` is then invalid.
+    Args:
+        update: What was learned since the last message, float32, shape (size,).
+        residual: What was not sent before, float32, shape (size,).
+        k: Number of entries to send, 0 to size.
+        out: Where the new residual is written, which may be ``residual`` itself; by default a new array.
+
+    Returns:
+        The update to send, and the new residual; their sum is ``update + residual``.
+
+    Raises:
+        InvalidInputError: Shapes or types do not fit, or a number is NaN; ``out`` is then invalid.
     """
     require_pair(update, residual)
     size = update.size
