@@ -1,7 +1,8 @@
 """Models that vmap cannot run, trained client by client, beside the loop that everyone writes in PyTorch.
 
 Both train the same clients in turns on one thread: H local steps of SGD each, top-k with error feedback, and the mean.
-Printed is how many times the rounds of FewJoules an hour holds over those of the loop, the median of several turns.
+Printed is how many times the rounds of FewJoules an hour of the processor holds over those of the loop, the median of
+several turns.
 
     python benchmarks/any_model.py [--turns 5]
 """
@@ -122,11 +123,11 @@ def by_fewjoules(module: nn.Module, clients: list[tuple[np.ndarray, np.ndarray]]
 
 
 def seconds_of(train_round: Callable[[], None], rounds: int) -> float:
-    """Return the seconds of some rounds."""
-    start = time.perf_counter()
+    """Return the processor's seconds of some rounds, over all threads: others may keep the machine busy."""
+    start = time.process_time()
     for _ in range(rounds):
         train_round()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def main() -> None:
