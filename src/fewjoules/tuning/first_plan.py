@@ -30,7 +30,7 @@ class FirstPlan:
 
 
 def first_plan(planning: Planning, law: RoundsModel) -> FirstPlan:
-    """Return the plan to begin with; ``planning`` leaves out very sparse messages from then on, if that costs little."""
+    """Return the plan to begin with; ``planning`` leaves very sparse messages out from then on if that costs little."""
     free = _cheapest(planning, law)
     if free.plan.sparsity.max() <= VERY_SPARSE:
         return free
