@@ -176,7 +176,7 @@ def test_the_best_step_size_of_plain_sgd_is_written_beside_the_recipe(found):
 
 
 def test_a_recipe_whose_messages_need_a_larger_sparsity_has_limits_of_its_own(found):
-    plan = plan_of(dataclasses.replace(found, sparsity=(20.0, 50.0)))
+    plan = plan_of(dataclasses.replace(found, sparsity=(20.0, 50.0), narrower_sparsity=True))
     assert plan.sparsity.min() >= 20.0
     assert plan_of(found).sparsity.min() < 20.0
 

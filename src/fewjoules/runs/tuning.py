@@ -52,8 +52,9 @@ class Tuning:
     """A finished tuning: its outcome, its aim, and what a recipe in a scenario needs beside.
 
     ``untuned_joules`` is what a training takes that is not tuned, and ``untuned`` says which; both are None if that is
-    unknown, and so is ``plain_law``, the rough law of that training. ``keeps_local_steps``: another H would be planned,
-    but no step size was good there.
+    unknown, and so is ``plain_law``, the rough law of that training. ``keeps_local_steps``: the law prefers another H,
+    but by too little to look for its step size, or none was good there. ``narrower_sparsity``: the recipe is planned
+    within narrower limits of sparsity than the scenario.
     """
 
     tuned: Tuned
@@ -62,6 +63,7 @@ class Tuning:
     clients: int
     message_size: MessageSize
     sparsity: tuple[float, float]
+    narrower_sparsity: bool
     downlink_weight: float | None
     keeps_local_steps: bool
     untuned: str | None
@@ -229,7 +231,7 @@ def tune_task(
     if tell is not None:
         tuner.tell = Teller(tuner, tell)
     tuned = tuner.tune()
-    free = tuner.search.plan()
+    free, sparsity = tuner.search.plan(), planning.problem_of(problem.rounds, tuned.message).sparsity
     pace = _pace_of_plain(tuner, laboratory.start()[0])
     joules = None if pace is None else pace * _raced_joules(tuner)
     return Tuning(
@@ -238,7 +240,8 @@ def tune_task(
         seed=seed,
         clients=laboratory.clients,
         message_size=planning.sizes[tuned.message],
-        sparsity=planning.problem_of(problem.rounds, tuned.message).sparsity,
+        sparsity=sparsity,
+        narrower_sparsity=sparsity != problem.sparsity,
         downlink_weight=None if problem.server is None else problem.server.weight,
         keeps_local_steps=free.local_steps != tuned.plan.local_steps,
         untuned=None if joules is None else f"{PLAIN.name} at its best step size, by its pace in the race",

@@ -59,8 +59,7 @@ def _participation(scenario: Scenario) -> float | None:
 def _limits(scenario: Scenario, tuning: Tuning) -> dict[str, Any] | None:
     """Return limits of the recipe where they differ from those of the file."""
     low, high = tuning.sparsity
-    narrower = low > scenario.sparsity[0]
-    if not narrower and not tuning.keeps_local_steps:
+    if not tuning.narrower_sparsity and not tuning.keeps_local_steps:
         return None
     steps = scenario.local_steps
     chosen: Any = {"min": min(steps), "max": max(steps)} if isinstance(steps, range) else list(steps)

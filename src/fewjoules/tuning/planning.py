@@ -1,5 +1,6 @@
 """What tuning needs of the planner: plans and prices for each kind of messages, whose sizes it learns from pilots."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -79,10 +80,6 @@ class Planning(Protocol):
         """Fit the sizes of messages to those of pilots."""
 
     @property
-    def local_steps(self) -> Sequence[int]:
-        """The H to choose from."""
-
-    @property
     def downlink_weight(self) -> float:
         """Weight of the server's sparsity in the law."""
 
@@ -93,6 +90,9 @@ class Planning(Protocol):
     @property
     def batches(self) -> Batches | None:
         """Batches to choose from; None where a sample has no price of its own."""
+
+    def limit_sparsity(self, most: float) -> None:
+        """Plan messages up to this sparsity from now on, or up to a smaller limit of the problem."""
 
     def at_batch(self, size: int) -> "Planning":
         """Return the planning of the same devices with another batch."""
@@ -123,6 +123,7 @@ class FleetPlanning:
     sizes: dict[str, MessageSize] = field(default_factory=dict)
     batches: Batches | None = None
     batch_size: int | None = None
+    most_sparsity: float = math.inf
 
     def __post_init__(self) -> None:
         """Start from the usual batch and from the sizes that messages usually have."""
@@ -132,14 +133,13 @@ class FleetPlanning:
             self.sizes.setdefault(kind, self._usual_size(kind))
 
     @property
-    def local_steps(self) -> Sequence[int]:
-        """The H to choose from."""
-        return tuple(self.problem.local_steps)
-
-    @property
     def downlink_weight(self) -> float:
         """Weight of the server's sparsity in the law."""
         return 0.0 if self.problem.server is None else self.problem.server.weight
+
+    def limit_sparsity(self, most: float) -> None:
+        """Plan messages up to this sparsity from now on, or up to a smaller limit of the problem."""
+        self.most_sparsity = most
 
     def at_batch(self, size: int) -> "FleetPlanning":
         """Return the planning with another batch; it learns the sizes of messages together with this one."""
@@ -169,6 +169,7 @@ class FleetPlanning:
     def problem_of(self, law: RoundsModel, message: str) -> ControlProblem:
         """Return the control problem with a law and the size of these messages."""
         low, high = self.problem.sparsity
+        high = max(low, min(high, self.most_sparsity))
         low = max(low, min(COARSE_SPARSITY, high)) if MESSAGES[message].coarse else low
         return replace(self.problem, rounds=law, message=self.sizes[message], sparsity=(low, high))
 

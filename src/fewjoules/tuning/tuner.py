@@ -76,18 +76,18 @@ class Tuner:
         """Return the search at its start: the prior belief, and the plan that it prefers."""
         rng = np.random.default_rng(self.seed)
         belief = Belief.prior(rng)
-        planning, message, plan, delay = first_plan(self.planning, belief.law())
+        first = first_plan(self.planning, belief.law())
         return Search(
             laboratory=self.laboratory,
-            planning=planning,
+            planning=first.planning,
             aim=self.aim,
             budget=self.budget,
             tell=self.tell,
             rng=rng,
             belief=belief,
-            message=message,
-            race_plan=plan,
-            prior_steps=None if self.prior_steps is None else delay * self.prior_steps,
+            message=first.message,
+            race_plan=first.plan,
+            prior_steps=None if self.prior_steps is None else first.delay * self.prior_steps,
         )
 
     def _batch_factor(self) -> float:
