@@ -60,7 +60,7 @@ def plan(
       fewjoules plan fleet.toml --json > plan.json    for scripts
       fewjoules plan fleet.toml --solver benders      the paper's own algorithm
 
-    fewjoules init writes a first scenario file; docs/scenario.md lists every key.
+    To write a first scenario file, run fewjoules init; docs/scenario.md lists every key.
     """
     with plain_errors():
         if scheme is not None and scheme not in (*SCHEME_NAMES, "all"):
