@@ -104,9 +104,9 @@ build/tools/.ready: Makefile
 
 dist: build/tools/.ready  ## wheels and source distributions in dist/, checked, installed and used in empty environments
 	rm -rf dist
-	$(TOOLS)/python -m build --outdir dist .
-	$(TOOLS)/python -m build --outdir dist reproduction
-	$(TOOLS)/python -m twine check --strict dist/*
+	$(TOOLS)/pyproject-build --outdir dist .
+	$(TOOLS)/pyproject-build --outdir dist reproduction
+	$(TOOLS)/twine check --strict dist/*
 	$(PYTHON) packaging/check_dist.py dist
 	$(PYTHON) packaging/try_install.py dist --torch $(TORCH)
 
