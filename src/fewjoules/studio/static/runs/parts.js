@@ -91,6 +91,10 @@ export function drawSections(place, sections, prefix = "") {
     numbers.replaceChildren(...(section.numbers ? [numbersTable(section, id, open)] : []));
   }
   for (const child of [...place.children]) if (!wanted.has(child.id)) child.remove();
+  [...wanted].forEach((id, number) => {
+    const group = document.getElementById(id);
+    if (place.children[number] !== group) place.insertBefore(group, place.children[number]);
+  });
 }
 
 function newGroup(id, section) {
