@@ -60,6 +60,17 @@ def test_the_mean_over_tokens_counts_each_token_once_whatever_the_padding(seed, 
     assert [float(one) for one in short] == pytest.approx(expected.mean(0) if len(expected) else [0.0, 0.0], abs=1e-5)
 
 
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 5), st.floats(0.0, 0.9))
+def test_the_short_way_to_the_mean_over_tokens_has_the_bits_of_sum_over_count(seed, samples, tokens, ignored):
+    scores, labels = scores_and_labels(seed, samples, tokens, 4, ignored)
+    scores = scores.detach().requires_grad_()
+    total = torch.nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum")
+    both = mean_over_tokens(scores, labels), total / (labels != IGNORED).sum().clamp(min=1)
+    slopes = [torch.autograd.grad(one, scores)[0] for one in both]
+    assert torch.equal(*both)
+    assert torch.equal(*slopes)
+
+
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 6), min_size=1, max_size=4))
 def test_sums_of_unequal_batches_give_the_mean_of_all(seed, sizes):
     scores, labels = scores_and_labels(seed, sum(sizes), 3, 4, 0.4)
