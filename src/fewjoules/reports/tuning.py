@@ -104,8 +104,8 @@ def headline(tuning: Tuning) -> str:
     plan = tuning.tuned.plan
     _, low, high = predicted_joules(tuning)
     return (
-        f"{tuning.recipe.name} reaches {tuning.aim.metric} {tuning.aim.target:g} for {number(plan.energy_joules)} J "
-        f"({number(low)} to {number(high)} J)"
+        f"{tuning.recipe.name} reaches {tuning.aim.metric} {tuning.aim.target:g} on the data kept aside for "
+        f"{number(plan.energy_joules)} J ({number(low)} to {number(high)} J)"
     )
 
 
@@ -140,7 +140,8 @@ def _prediction_sentence(tuning: Tuning) -> str:
     joules, least, most = predicted_joules(tuning)
     return (
         f"predicted: {number(rounds)} rounds ({number(low)} to {number(high)}) and {number(joules)} J ({number(least)} "
-        f"to {number(most)} J); the ranges are two standard deviations of what the pilots leave open"
+        f"to {number(most)} J) to the target on the data kept aside (a test set may be easier or harder); the "
+        "ranges are two standard deviations of what the pilots leave open"
     )
 
 
