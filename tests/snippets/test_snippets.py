@@ -1,9 +1,11 @@
 """The mechanism that runs the blocks of pages notices what is wrong."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
+from tests.snippets import rounding
 from tests.snippets.blocks import blocks_of
 from tests.snippets.commands import mistake_in
 from tests.snippets.output import difference
@@ -29,6 +31,7 @@ from part import NUMBER
 -->
 '''python
 print("the number is", NUMBER)
+import contextlib
 from pathlib import Path
 
 Path("out.txt").write_text("written by Python")
@@ -130,3 +133,29 @@ def test_an_update_writes_what_was_printed_and_nothing_else(tmp_path):
 )
 def test_commands_that_are_shown_are_looked_up(command, mistake):
     assert mistake_in(command) == mistake
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_an_output_of_trainings_counts_where_trainings_are_rounded_alike(tmp_path, monkeypatch, same):
+    text = """
+'''python
+print("momentum took 14 rounds")
+'''
+
+<!-- numbers within 30 % -->
+'''text
+Adam took 14 rounds
+'''
+"""
+    monkeypatch.setattr(rounding, "is_that_of_the_pages", lambda: same)
+    with pytest.raises(PageError, match="Adam") if same else contextlib.nullcontext():
+        run_page(page(tmp_path, text), tmp_path)
+
+
+def test_the_bits_of_a_training_are_recorded_and_those_of_another_one_differ(tmp_path, monkeypatch):
+    assert len(rounding.RECORD.read_text(encoding="utf-8").strip()) == 64
+    monkeypatch.setattr(rounding, "RECORD", tmp_path / "bits.txt")
+    rounding.record()
+    assert rounding.is_that_of_the_pages()
+    monkeypatch.setattr(rounding, "TRAINING", rounding.TRAINING.replace("rng(0)", "rng(1)"))
+    assert not rounding.is_that_of_the_pages()

@@ -4,6 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.snippets import rounding
 from tests.snippets.page import run_page
 
 
@@ -22,3 +23,4 @@ def update(page: Path) -> int:
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         sys.stdout.write(f"{name}: {update(Path(name))} outputs replaced\n")
+    rounding.record()
