@@ -66,20 +66,20 @@ def steps_left(search: Search, race: Race) -> float:
 
 
 def other_starts(search: Search, race: Race) -> int:
-    """Return how many other starts an arm is tried from: two, or one where the budget is small."""
-    return _affordable(search, race, max(STEPS, search.race_plan.local_steps), STARTS_PART, 1, 2)
+    """Return how many other starts an arm is tried from: two, or one where the usual budget is spent."""
+    found = _affordable(search, race, max(STEPS, search.race_plan.local_steps), STARTS_PART, 1, 2)
+    return found if search.budget.is_fixed else max(found, 1)
 
 
 def _affordable(search: Search, race: Race, steps: int, part: float, least: int, most: int) -> int:
     """Return how many pilots of so many further steps fit into a part of the budget that is left.
 
-    They are ``least`` or more, unless a budget in steps or joules does not allow so many.
+    They are ``least`` or more, unless the whole of it does not allow so many.
     """
     left = steps_left(search, race)
     if math.isinf(left):
         return most
-    if search.budget.is_fixed:
-        least = min(least, int(max(left, 0.0) / steps))
+    least = min(least, int(max(left, 0.0) / steps))
     return max(least, min(most, int(part * left / steps)))
 
 
