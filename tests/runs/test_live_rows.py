@@ -75,6 +75,15 @@ def test_a_killed_run_counts_up_to_where_it_can_be_resumed(watched):
     assert seen(folder) == [1, 2]
 
 
+def test_only_a_kill_leaves_newest_rows_behind(watched):
+    folder, _, live, _ = watched
+    live.show_now_and_then()
+    assert seen(folder) == [1, 2, 3, 4]
+    with pytest.raises(RuntimeError), live:
+        raise RuntimeError
+    assert not (folder / "metrics" / "live.parquet").exists()
+
+
 def test_a_finished_run_is_read_from_its_table(watched):
     folder, log, live, _ = watched
     live.show_now_and_then()

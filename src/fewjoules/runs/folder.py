@@ -181,17 +181,18 @@ def train_in_folder(job: Job, folder: Path, settings: RunSettings, *, resume: bo
             saver.save(loop)
         return loop
 
-    training = train_task(
-        job.task,
-        job.options,
-        opened=opened,
-        on_round=_after_rounds(folder, settings, live),
-        should_stop=settings.should_stop,
-        ranks=settings.ranks,
-        callbacks=settings.callbacks,
-        folder=folder,
-        place=store_place(settings.memory_gib, folder),
-    )
+    with live:
+        training = train_task(
+            job.task,
+            job.options,
+            opened=opened,
+            on_round=_after_rounds(folder, settings, live),
+            should_stop=settings.should_stop,
+            ranks=settings.ranks,
+            callbacks=settings.callbacks,
+            folder=folder,
+            place=store_place(settings.memory_gib, folder),
+        )
     summary: dict[str, Any] = {"stop_reason": training.reason, "rounds": training.rounds}
     with settings.ranks.together():
         if training.reason != INTERRUPTED and settings.ranks.is_first:

@@ -18,7 +18,7 @@ _ATTEMPTS = 5  # to read a table whose parts are being replaced
 
 
 class LiveRows:
-    """Writes now and then the rows that no part of the metrics has yet; a resume begins without them."""
+    """Writes now and then the rows that no part of the metrics has yet, until the run ends; only a kill leaves them."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Write below the folder of a run."""
@@ -30,6 +30,15 @@ class LiveRows:
         """Show the rows of this log from now on; forget those of a run that was killed."""
         self._log = log
         self._file.unlink(missing_ok=True)
+
+    def __enter__(self) -> "LiveRows":
+        """Begin with nothing to show."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Show nothing any more."""
+        if self._log is not None:
+            self._file.unlink(missing_ok=True)
 
     def show_now_and_then(self) -> None:
         """Write the rows if the last write was a second ago; a disk that cannot take them is no reason to stop."""
