@@ -441,7 +441,7 @@ def test_a_disk_that_becomes_full_names_the_file_and_the_round_that_is_kept(comm
 def test_a_disk_that_becomes_full_before_the_first_checkpoint_of_a_seed_says_how_to_go_on(
     wrecks, tmp_path, monkeypatch
 ):
-    folder, fsync = tmp_path / "run", os.fsync
+    wreck, folder, fsync = wrecks("rounds"), tmp_path / "run", os.fsync
     own = folder / "flexible" / "seed-0"
 
     def full_for_checkpoints(descriptor):
@@ -452,11 +452,11 @@ def test_a_disk_that_becomes_full_before_the_first_checkpoint_of_a_seed_says_how
     options = ["--schemes", "flexible", "--seeds", "2", *EVERY_ROUND]
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full_for_checkpoints)
-        done = run("compare", wrecks("rounds").scenario, *options, "--out", folder)
+        done = run("compare", wreck.scenario, *options, "--out", folder)
     kept = f"no checkpoint was written yet; free some space and run fewjoules compare --resume {folder}"
     assert done.stderr == f"error: {own / CHECKPOINT}: no space left on the device; {kept}\n"
     assert run("compare", "--resume", folder).exit_code == 0
-    assert results(own) == results(wrecks("rounds").whole)
+    assert results(own) == results(wreck.whole)
 
 
 def test_a_disk_that_is_full_from_the_start_leaves_nothing(program, wrecks, tmp_path):
