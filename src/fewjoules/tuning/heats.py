@@ -74,12 +74,14 @@ def other_starts(search: Search, race: Race) -> int:
 def _affordable(search: Search, race: Race, steps: int, part: float, least: int, most: int) -> int:
     """Return how many pilots of so many further steps fit into a part of the budget that is left.
 
-    They are ``least`` or more, unless the whole of it does not allow so many.
+    They are ``least`` or more, unless the whole of it does not allow so many. A small number of trainings is exceeded
+    instead: a race of plain SGD alone would find too little.
     """
     left = steps_left(search, race)
     if math.isinf(left):
         return most
-    least = min(least, int(max(left, 0.0) / steps))
+    if search.budget.is_fixed or search.budget.allows_a_training:
+        least = min(least, int(max(left, 0.0) / steps))
     return max(least, min(most, int(part * left / steps)))
 
 
