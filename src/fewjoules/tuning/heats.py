@@ -40,7 +40,8 @@ def race_optimisers(search: Search, race: Race) -> None:
     search.doing = "racing optimisers"
     longer = LONG_ENOUGH * race.heat <= expected_steps(search, race)
     race.run_others(_affordable(search, race, (1 + longer) * race.heat, OTHERS_PART, 2, 4), longer=longer)
-    race.try_rates(_affordable(search, race, race.heat, NEIGHBOURS_PART, 1, 3))
+    if not search.budget.allows_a_training or steps_left(search, race) >= race.heat:
+        race.try_rates(_affordable(search, race, race.heat, NEIGHBOURS_PART, 1, 3))
     settle(search, race, lambda: other_starts(search, race))
     for optimisers in LATER_HEATS:
         require_reachable(search, race)
@@ -66,20 +67,20 @@ def steps_left(search: Search, race: Race) -> float:
 
 
 def other_starts(search: Search, race: Race) -> int:
-    """Return how many other starts an arm is tried from: two, or one where the usual budget is spent."""
-    found = _affordable(search, race, max(STEPS, search.race_plan.local_steps), STARTS_PART, 1, 2)
-    return found if search.budget.is_fixed else max(found, 1)
+    """Return how many other starts an arm is tried from: two, or one where the budget is small."""
+    return _affordable(search, race, max(STEPS, search.race_plan.local_steps), STARTS_PART, 1, 2)
 
 
 def _affordable(search: Search, race: Race, steps: int, part: float, least: int, most: int) -> int:
     """Return how many pilots of so many further steps fit into a part of the budget that is left.
 
-    They are ``least`` or more, unless the whole of it does not allow so many.
+    They are ``least`` or more, unless a budget in steps or joules does not allow so many.
     """
     left = steps_left(search, race)
     if math.isinf(left):
         return most
-    least = min(least, int(max(left, 0.0) / steps))
+    if search.budget.is_fixed:
+        least = min(least, int(max(left, 0.0) / steps))
     return max(least, min(most, int(part * left / steps)))
 
 
