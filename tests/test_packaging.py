@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def test_constraints_name_no_index_and_no_pytorch():
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
     assert not any(line.startswith(("torch==", "fewjoules")) for line in lines)
+
+
+def test_the_demo_installs_what_a_training_needs():
+    commands = subprocess.run(
+        ["make", "--dry-run", "VENV=no-environment", "demo"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    assert "--editable '.[train]'" in commands
+    assert commands.index("--editable") < commands.index("fewjoules compare")
 
 
 def test_what_is_promised_to_pyright_is_the_public_name_and_its_parts():

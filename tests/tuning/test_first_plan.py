@@ -1,6 +1,7 @@
 """The plan of the race: the cheapest by the prior, without very sparse messages where that costs little."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,11 +78,17 @@ def test_a_deadline_that_only_very_sparse_messages_meet_keeps_them():
     assert first_plan(planning, PRIOR).plan.sparsity.max() > VERY_SPARSE
 
 
-def test_another_h_is_looked_into_only_if_it_saves_more_than_its_step_size_costs_to_find():
+def believes_in_larger_h():
+    """A search after the race whose belief prefers another H than that of the race, and its reference."""
     tuner = tuner_of(World.random(16, "dear bits"))
     tuner.tune()
     search, raced = tuner.search, tuner.search.raced
     search.observe(search.plan(10), raced.steps, 0.1)
+    return search, raced
+
+
+def test_another_h_is_looked_into_only_if_it_saves_more_than_its_step_size_costs_to_find():
+    search, raced = believes_in_larger_h()
     belief = search.belief
     kept, plan = search.plan(raced.plan.local_steps), search.plan()
     assert plan.local_steps > 1.5 * kept.local_steps
@@ -92,3 +99,15 @@ def test_another_h_is_looked_into_only_if_it_saves_more_than_its_step_size_costs
     search.belief, tried = belief, len(search.pilots)
     replan(search, raced, trainings=math.ceil(enough))
     assert {one.spec.local_steps for one in search.pilots[tried:]} == {plan.local_steps}
+
+
+def test_another_h_is_taken_where_batteries_do_not_last_for_that_of_the_race():
+    search, raced = believes_in_larger_h()
+    planning, plan = search.planning, search.plan()
+    costs = planning.problem_of(search.belief.law(), search.message)
+    joules = plan.rounds * costs.round_joules(plan.local_steps, plan.sparsity, plan.downlink_sparsity)
+    fleet = planning.problem.fleet.changed(battery_joules=1.01 * joules)
+    planning.problem = replace(planning.problem, fleet=fleet)
+    with pytest.raises(fj.InfeasiblePlanError):
+        search.plan(raced.plan.local_steps)
+    assert replan(search, raced, trainings=1)[0].local_steps > raced.plan.local_steps

@@ -1,30 +1,12 @@
 """The commands of FewJoules itself. The module of a command is imported when the command is called or listed."""
 
-from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
 import typer
 
-LATE = (
-    "init",
-    "profiles",
-    "measure",
-    "calibrate",
-    "plan",
-    "tune",
-    "train",
-    "compare",
-    "export",
-    "studio",
-)  # fewjoules.cli.NAME:NAME
-# as they are listed: in the order of use, then all others
-ORDER = ("init", "profiles", "measure", "calibrate", "plan", "tune", "train", "compare", "export", "studio")
-
-
-def in_order_of_use(names: Iterable[str]) -> list[str]:
-    """Sort commands in the order of use; those that it leaves out follow as they come."""
-    return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+# fewjoules.cli.NAME:NAME, as they are listed: in the order of use
+LATE = ("init", "profiles", "measure", "calibrate", "plan", "tune", "train", "compare", "export", "studio")
 
 
 def load_own(name: str) -> Any:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fewjoules.cli.argument_help import with_argument_help
-from fewjoules.cli.commands import LATE, as_command, in_order_of_use, load_own
+from fewjoules.cli.commands import LATE, as_command, load_own
 from fewjoules.cli.console import plain_errors
 from fewjoules.errors import FewJoulesError
 
@@ -27,8 +27,7 @@ class CommandGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands; a plug-in cannot replace a command of FewJoules."""
-        own = in_order_of_use({*super().list_commands(ctx), *LATE})
-        return [*own, *sorted(installed().keys() - set(own))]
+        return [*LATE, *sorted(installed().keys() - set(LATE))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or None if it is unknown; a plug-in that fails to load is skipped with a warning."""

@@ -1,5 +1,6 @@
 """Read the scenario that a command is called with."""
 
+import shlex
 from pathlib import Path
 
 from fewjoules.errors import InvalidInputError
@@ -11,5 +12,6 @@ def read_scenario(path: str | None, allow_outside: bool) -> Scenario:
     if path is None:
         return Scenario.embedded()
     if path.endswith(".toml") and path.isprintable() and Path(path).parent.is_dir() and not Path(path).exists():
-        raise InvalidInputError(f"{path}: there is no such file; fewjoules init {path} writes a first scenario")
+        command = f"fewjoules init {shlex.quote(path)}"
+        raise InvalidInputError(f"{path}: there is no such file; {command} writes a first scenario")
     return Scenario.from_toml(path, allow_outside=allow_outside)

@@ -19,15 +19,12 @@ from fewjoules.studio.runs.routes import routes as run_routes
 MAX_POST_BYTES = 8 * 2**20
 STATIC = Path(__file__).parent / "static"
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-CLOSING = web.AppKey("closing", asyncio.Event)  # set when the studio ends, so that streams of live runs end too
 
 
 def application(workspace: Workspace, access: Access) -> web.Application:
     """Return the studio of a folder."""
     app = web.Application(middlewares=[gate(access), sentences], client_max_size=MAX_POST_BYTES)
     app.on_response_prepare.append(protect)
-    app.on_startup.append(_open)
-    app.on_shutdown.append(_close)
     app.add_routes([web.get("/", _front), web.get("/plotly.js", _plotly), web.static("/static", STATIC)])
     app.add_routes([*plan_routes(workspace), *run_routes(workspace)])
     return app
@@ -72,14 +69,6 @@ def _interrupted() -> asyncio.Event:
         except NotImplementedError:  # Windows, where KeyboardInterrupt ends the loop
             break
     return ended
-
-
-async def _open(app: web.Application) -> None:
-    app[CLOSING] = asyncio.Event()
-
-
-async def _close(app: web.Application) -> None:
-    app[CLOSING].set()
 
 
 async def _front(request: web.Request) -> web.StreamResponse:

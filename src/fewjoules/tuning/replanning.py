@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from fewjoules.errors import InfeasiblePlanError
 from fewjoules.planner.plan import Plan
 from fewjoules.tuning.race import Arm
 from fewjoules.tuning.reference import LEVEL_DEVIATION, LEVEL_PART, Reference
@@ -32,16 +33,28 @@ def replan(search: Search, reference: Reference, trainings: int) -> tuple[Plan, 
         search.notes.append("No step size was good at the replanned H and sparsity; the plan of the race is kept.")
         return search.plan(reference.plan.local_steps), reference.winner
     search.observe(plan, reference.steps_to_target(steps), LEVEL_DEVIATION)
-    again, kept = search.plan(), search.plan(reference.plan.local_steps)
-    return (kept, reference.winner) if kept.energy_joules <= again.energy_joules else (again, arm)
+    again, kept = search.plan(), _kept_plan(search, reference)
+    if kept is not None and kept.energy_joules <= again.energy_joules:
+        return kept, reference.winner
+    return again, arm
 
 
 def _worthwhile_plan(search: Search, reference: Reference, trainings: int) -> Plan:
     """Return the plan of the belief, or that of the race's H if the search for another step size would cost more."""
-    plan, kept = search.plan(), search.plan(reference.plan.local_steps)
+    plan, kept = search.plan(), _kept_plan(search, reference)
+    if kept is None:
+        return plan
     saving_joules = trainings * (kept.energy_joules - plan.energy_joules)
     price_joules = len(RATES) * LEVEL_PART * plan.energy_joules
     return plan if saving_joules > price_joules else kept
+
+
+def _kept_plan(search: Search, reference: Reference) -> Plan | None:
+    """Return the plan of the belief at the race's H; None where batteries do not last for it."""
+    try:
+        return search.plan(reference.plan.local_steps)
+    except InfeasiblePlanError:
+        return None
 
 
 def _has_moved(plan: Plan, before: Plan) -> bool:

@@ -6,6 +6,8 @@ import pytest
 
 from fewjoules.engine.simulator.cpu.workers import Workers
 
+TASKS = 1_000_000  # more than a thread does before another one has its turn
+
 
 @pytest.fixture(params=[1, 3])
 def workers(request):
@@ -28,9 +30,27 @@ def test_the_error_of_the_first_task_that_failed_is_raised_and_later_tasks_are_n
             raise ValueError(f"task {number}")
 
     with pytest.raises(ValueError, match="task 4"):
-        workers.map(task, range(100))
-    assert max(begun) < 100 - 1
+        workers.map(task, range(TASKS))
+    assert max(begun) < TASKS - 1
     assert workers.map(str, [1]) == ["1"]  # the threads go on working
+
+
+def test_no_task_is_begun_after_an_interrupt(workers, monkeypatch):
+    begun, interrupted = [], threading.Event()
+
+    def task(number):
+        begun.append(number)
+        interrupted.wait(30)
+
+    def interrupt(futures):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fewjoules.engine.simulator.cpu.workers.wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        workers.map(task, range(100))
+    interrupted.set()
+    workers.close()
+    assert len(begun) <= workers.threads
 
 
 def test_every_thread_takes_tasks():

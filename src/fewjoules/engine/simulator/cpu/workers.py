@@ -28,15 +28,17 @@ class Workers:
 
         def work() -> None:
             """Take one task after the other, so that the caller wakes up once and not for each of them."""
-            for number in numbers:
-                if errors:
-                    return
+            while not errors and (number := next(numbers, None)) is not None:  # what was taken is also done
                 try:
                     results[number] = function(listed[number])
                 except BaseException as error:
                     errors[number] = error
 
-        wait([self._pool.submit(work) for _ in range(min(self.threads, len(listed)))])
+        try:
+            wait([self._pool.submit(work) for _ in range(min(self.threads, len(listed)))])
+        except BaseException as error:  # Ctrl-C: no further task is begun
+            errors[len(listed)] = error
+            raise
         if errors:
             raise errors[min(errors)]
         return cast(list[Result], results)
