@@ -33,7 +33,7 @@ $(DEMO_READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FewJoules needs Python 3.11 or newer")'
 	test -e $(READY) || $(PYTHON) -m venv $(VENV)
 	test -e $(READY) || $(BIN)/python -m pip install --quiet $(TORCH)
-	test -e $(READY) || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	test -e $(READY) || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
 	touch $(DEMO_READY)
 
 demo: $(DEMO_READY)  ## compare trainings of the embedded scenario: a table, and demo/page.html
