@@ -73,6 +73,11 @@ def test_no_line_of_a_list_of_commands_is_cut_short(path):
     assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
 
 
+@pytest.mark.parametrize("path", [("plan",), ("init",), ("measure", "step")], ids=" ".join)
+def test_an_argument_is_explained_once(path):
+    assert shown(*path).lower().count("arguments:") == 1
+
+
 def test_commands_are_listed_in_the_order_of_use():
     names = [path[0] for path in ALL if len(path) == 1]
     assert tuple(names[: len(LATE)]) == LATE

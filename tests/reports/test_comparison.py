@@ -74,6 +74,7 @@ def test_a_run_that_missed_shows_what_it_spent_and_no_ratio(tmp_path):
     [
         ({}, "flexible reached 97 % with 19.2 J in 32 rounds."),
         ({"joules": None}, "flexible reached 97 % in 32 rounds."),
+        ({"rounds": 1, "target": None, "test_accuracy": 0.5}, "flexible: 50 % test accuracy after 1 round and 0.6 J."),
         ({"rounds": 10, "test_accuracy": 0.7236}, "flexible did not reach 97 %: 72.36 % after 10 rounds and 6 J."),
         (
             {"rounds": 10, "target": None, "test_accuracy": 0.7236},

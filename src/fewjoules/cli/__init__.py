@@ -37,11 +37,12 @@ def fewjoules(
     Examples:
 
     \b
-      fewjoules compare             the embedded scenario: all schemes, half a minute
-      fewjoules plan                its plan of least energy and the proof
-      fewjoules plan fleet.toml     that of your own devices
-      fewjoules train fleet.toml    train it
-      fewjoules plan --help         every option, with examples
+      fewjoules compare                     begin here: the embedded scenario, half a minute
+      fewjoules init                        your devices: asks a little, writes fleet.toml
+      fewjoules plan fleet.toml             its plan of least energy, with a proof
+      fewjoules tune fleet.toml             better: optimiser and step size by short pilots
+      fewjoules compare fleet-tuned.toml    train what it found beside the other schemes
+      fewjoules plan --help                 every option, with examples
     """
 
 

@@ -1,4 +1,4 @@
-"""Keep what ``--help`` says about arguments: typer up to 0.20 loses it where click is 8.5 or newer."""
+"""Say once what ``--help`` says about arguments: with click 8.5, typer up to 0.20 loses it, and both would list it."""
 
 import typing
 from typing import Any
@@ -18,4 +18,9 @@ def with_argument_help(command: Any) -> Any:
         texts = [mark.help for mark in marks if isinstance(mark, ArgumentInfo) and mark.help]
         if texts and not getattr(parameter, "help", None):
             parameter.help = texts[0]
+    command.format_arguments = _left_to_typer
     return command
+
+
+def _left_to_typer(_context: Any, _formatter: Any) -> None:
+    """Write nothing: typer lists the arguments together with the options."""

@@ -11,6 +11,7 @@ import typer
 
 from fewjoules.cli.progress import download_line, progress_of, say_stopping
 from fewjoules.errors import InvalidInputError
+from fewjoules.reports.levers import label_of
 from fewjoules.runs.files import CHECKPOINT, RUN, SETTINGS
 from fewjoules.scenario import Scenario
 
@@ -113,7 +114,7 @@ def carry_out(
         should_stop = stack.enter_context(stop_on_signal(say, CTRL_C_OR_KILL))
         show = None
         if ranks.is_first:
-            show = stack.enter_context(progress_of(entry.name, options.rounds, options.target, place=place))
+            show = stack.enter_context(progress_of(label_of(entry.name), options.rounds, options.target, place=place))
         settings = RunSettings(
             checkpoint_seconds=checkpoint_seconds,
             begin=begin,

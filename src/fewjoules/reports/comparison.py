@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fewjoules.ledger.target import Target, common_target, percent
 from fewjoules.reports.fitting import FittingTable
 from fewjoules.reports.levers import label_of, place_of, times_before
-from fewjoules.reports.numbers import number
+from fewjoules.reports.numbers import number, rounds_said
 from fewjoules.runs.results import RunResults, plain_text
 
 UNKNOWN = "-"
@@ -118,10 +118,10 @@ def remarks(runs: Sequence[RunResults]) -> list[str]:
         if summary.target_reached is False and summary.target is not None and len(runs) > 1:
             found.append(
                 f"{name} did not reach {summary.target}: it stopped at {_tested(run)} "
-                f"after {summary.rounds:,} rounds (limit: {summary.stop_reason})."
+                f"after {rounds_said(summary.rounds)} (limit: {summary.stop_reason})."
             )
         elif summary.stop_reason == "interrupted":
-            found.append(f"{name} was interrupted after {summary.rounds:,} rounds.")
+            found.append(f"{name} was interrupted after {rounds_said(summary.rounds)}.")
     unknown = [name for run, name in zip(runs, names, strict=True) if run.summary.joules is None]
     if unknown:
         found.append(f"No fleet was given for {', '.join(unknown)}, so joules are unknown.")
@@ -275,7 +275,7 @@ def _tested(run: RunResults) -> str:
 def _price(run: RunResults) -> str:
     """Format the joules to the target if they are known, else the rounds."""
     joules = run.summary.joules_to_target
-    return f"in {run.summary.rounds_to_target:,} rounds" if joules is None else f"with {number(joules)}{_NBSP}J"
+    return f"in {rounds_said(run.summary.rounds_to_target)}" if joules is None else f"with {number(joules)}{_NBSP}J"
 
 
 def _factor(run: RunResults, best: RunResults) -> float | None:
@@ -287,11 +287,11 @@ def _factor(run: RunResults, best: RunResults) -> float | None:
 def _alone(name: str, run: RunResults) -> str:
     summary = run.summary
     if summary.reached and summary.target is not None:
-        rounds = "" if summary.joules_to_target is None else f" in {summary.rounds_to_target:,} rounds"
+        rounds = "" if summary.joules_to_target is None else f" in {rounds_said(summary.rounds_to_target)}"
         return f"{name} reached {summary.target} {_price(run)}{rounds}."
     spent = "" if summary.joules is None else f" and {number(summary.joules)}{_NBSP}J"
     if summary.target is not None:
         missed = f"{name} did not reach {summary.target}"
-        return f"{missed}: {_tested(run)} after {summary.rounds:,} rounds{spent}."
+        return f"{missed}: {_tested(run)} after {rounds_said(summary.rounds)}{spent}."
     accuracy = "no known" if summary.test_accuracy is None else percent(summary.test_accuracy)
-    return f"{name}: {accuracy} test accuracy after {summary.rounds:,} rounds{spent}."
+    return f"{name}: {accuracy} test accuracy after {rounds_said(summary.rounds)}{spent}."

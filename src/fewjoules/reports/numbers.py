@@ -15,6 +15,11 @@ def brief(value: float) -> str:
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 else number(value)
 
 
+def rounds_said(count: int | None) -> str:
+    """Say how many rounds, "1 round" or "1,234 rounds"."""
+    return "1 round" if count == 1 else f"{count:,} rounds"
+
+
 def span(values: FloatArray | IntArray, form: str = "{:.4g}") -> str:
     """Format the range of some numbers, or the one number that they share."""
     low, high = form.format(values.min()), form.format(values.max())
