@@ -116,7 +116,8 @@ def _with_cookie(request: web.Request, access: Access) -> web.Response:
     """
     rest = {name: value for name, value in request.query.items() if name != "token"}
     target = html.escape(str(request.rel_url.with_query(rest)))
-    text = f'<!doctype html><title>FewJoules studio</title><meta http-equiv="refresh" content="0; url={target}">'
+    head = '<!doctype html><title>FewJoules studio</title><link rel="icon" href="data:,">'
+    text = f'{head}<meta http-equiv="refresh" content="0; url={target}">'
     response = web.Response(text=text, content_type="text/html")
     response.set_cookie(access.cookie, access.token, httponly=True, samesite="Strict", path="/")
     return response

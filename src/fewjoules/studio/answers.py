@@ -28,7 +28,7 @@ async def posted(request: web.Request) -> dict[str, Any]:
     """Return the JSON object that a request brings."""
     try:
         given = await request.json()
-    except (ValueError, RecursionError) as error:
+    except (ValueError, LookupError, RecursionError) as error:  # an unknown charset is a LookupError
         raise InvalidInputError("the request must be JSON") from error
     if not isinstance(given, dict):
         raise InvalidInputError("the request must be a JSON object")

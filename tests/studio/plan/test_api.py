@@ -70,6 +70,30 @@ def test_an_error_is_the_sentence_of_the_command_line_beside_its_field(tmp_path,
     assert "\n" not in parts[0]["error"]
 
 
+@pytest.mark.parametrize("kind", ["bit", "step", "tail"])
+@pytest.mark.parametrize("price", [0, "much", 1e9])
+def test_a_wrong_price_is_explained_beside_its_field(tmp_path, kind, price):
+    parts, status = planned(tmp_path, EMBEDDED | {"prices": {kind: price}})
+    assert (status, len(parts)) == (200, 1)
+    assert parts[0]["field"] == f"prices.{kind}"
+    assert parts[0]["error"].startswith(f"the price of a {kind} must be a finite number")
+
+
+def test_the_saved_file_is_the_one_that_the_command_names(tmp_path):
+    parts, _ = planned(tmp_path, EMBEDDED | {"name": "my fleet.toml"})
+    assert parts[0]["file"] == "my fleet.toml"
+    assert parts[0]["command"] == "fewjoules plan 'my fleet.toml' --scheme all"
+
+
+def test_a_request_in_an_unknown_charset_is_refused_in_one_sentence(tmp_path):
+    async def ask(studio):
+        headers = studio.headers | {"Content-Type": "application/json; charset=nope"}
+        response = await studio.client.post("/api/plan", data=b"{}", headers=headers)
+        return await response.json(), response.status
+
+    assert with_studio(tmp_path, ask) == ({"error": "the request must be JSON"}, 422)
+
+
 def nested(depth):
     table = {}
     for _ in range(depth):
@@ -129,8 +153,6 @@ def _saved(folder, name):
         {},
         {"scenario": []},
         {"scenario": {}, "prices": {"bits": 2.0}},
-        {"scenario": {}, "prices": {"bit": "much"}},
-        {"scenario": {}, "prices": {"bit": 1e9}},
         {"scenario": {}, "folder": "../.."},
         {"scenario": {}, "folder": 3},
         {"scenario": {}, "name": "a\nb"},

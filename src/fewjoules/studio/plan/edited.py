@@ -47,8 +47,6 @@ class Edited:
         require_name("the name of the scenario", name)
         if unknown := sorted(set(prices) - set(PRICED)):
             raise InvalidInputError(f"prices must be of {', '.join(PRICED)}, got {unknown[0]!r}")
-        for key, price in prices.items():
-            require_number(f"the price of a {key}", price, low=LEAST_PRICE, high=MOST_PRICE)
         return cls(tables, name, workspace.path(folder), prices)
 
     @property
@@ -58,6 +56,8 @@ class Edited:
 
     def priced(self) -> dict[str, Any]:
         """Return the tables with the prices multiplied into the costs of every device."""
+        for key, price in self.prices.items():
+            require_number(f"the price of a {key}", price, low=LEAST_PRICE, high=MOST_PRICE)
         changed = {key: price for key, price in self.prices.items() if price != 1.0}
         devices = self.tables.get("device")
         if not changed or not isinstance(devices, list) or not all(isinstance(one, dict) for one in devices):

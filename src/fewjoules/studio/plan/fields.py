@@ -10,6 +10,9 @@ _PLANNER_WORDS = {
     "local_steps": "limits.local_steps",
     "round_seconds": "limits.round_seconds",
     "rounds times joules": "rounds",
+    "the price of a bit": "prices.bit",
+    "the price of a step": "prices.step",
+    "the price of a tail": "prices.tail",
 }
 _DEVICE = re.compile(r"device (?P<quote>['\"])(?P<name>.*?)(?P=quote):? ?(?P<rest>.*)")
 _KEY = re.compile(r"[a-z_]+(\.[a-z_]+|\[\d+\])*")

@@ -85,6 +85,7 @@ class PlanParts:
             "recipe": None if small.scenario.recipe is None else small.scenario.recipe.name,
             "completed": completed_devices(self.edited),
             "toml": text,
+            "file": self.edited.file_name,
             "command": f"fewjoules plan {shlex.quote(self.edited.file_name)} --scheme all",
         }
 

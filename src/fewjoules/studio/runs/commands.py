@@ -7,7 +7,7 @@ from typing import Any
 from fewjoules.files import read_text
 from fewjoules.runs.files import OWN_COMMAND, PLAN, SCENARIO
 from fewjoules.studio.access import Workspace
-from fewjoules.studio.runs.folders import COMPARISON_KIND, FINISHED, TUNING_KIND, Found
+from fewjoules.studio.runs.folders import COMPARISON_KIND, FINISHED, RUNNING, TUNING_KIND, Found
 
 _NAMES_FILES = re.compile(r"trace|partition_file|:", re.IGNORECASE)  # keys and values that name other files
 
@@ -26,7 +26,11 @@ def commands_of(found: Found, state: str, workspace: Workspace, parent: Found | 
         return told | {"Read it in Python": f"fewjoules.Run.load({name!r})"}
     command = {COMPARISON_KIND: "compare", TUNING_KIND: "tune"}.get(found.kind, "train")
     known = bool(found.settings)
-    resume = {"Continue it": _joined("fewjoules", command, "--resume", name)}
+    resume = {
+        "Continue it, once it is stopped" if state == RUNNING else "Continue it": _joined(
+            "fewjoules", command, "--resume", name
+        )
+    }
     again = {"Repeat it": _joined("fewjoules", command, *_arguments(found, name))} if known else {}
     return again if state == FINISHED else (resume | again if known else {})
 

@@ -146,7 +146,7 @@ def _outcome(record: dict[str, Any]) -> list[str]:
         found.append(f"Plan: H = {plan['local_steps']} local steps a round, {number(plan['rounds'])} rounds.")
     found.append(f"The {books['pilots']} pilots would cost {number(books['joules'])} J on the devices.")
     if paid is not None:
-        found.append(f"They have paid after {paid:,} training{'' if paid == 1 else 's'}.")
+        found.append(f"They pay for themselves after {paid:,} training{'' if paid == 1 else 's'}.")
     return [*found, *map(str, record["notes"])]
 
 

@@ -144,10 +144,12 @@ function modelPart() {
   const parameters = bound(["model", "parameters"], () => {
     for (const key of ["architecture", "width", "depth", "heads", "context"]) change(["model", key], undefined);
   });
+  const operations = { ...bound(["model", "flops_per_sample"]), label: "Operations of a sample", unit: "in a training step", optional: true };
   return part(
     "Model",
     own ? element("p", { class: "notice" }, `Architecture ${own}. A number of parameters takes its place.`) : null,
-    numberField({ ...parameters, label: "Parameters", whole: true, placeholder: own ? "of the architecture" : "" }),
+    numberField({ ...parameters, label: "Parameters", whole: true, placeholder: own ? "of the network" : "" }),
+    numberField({ ...operations, none: own ? "of the network" : "not stated" }),
     numberField({ ...bound(["model", "value_bits"]), label: "Bits of a value", whole: true, optional: true, none: "32" }),
   );
 }

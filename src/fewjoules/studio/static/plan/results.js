@@ -8,7 +8,7 @@ const parts = {};
 // A number with four significant digits.
 export function number(given) {
   if (given === null || given === undefined) return "unknown";
-  if (given === 0 || (Math.abs(given) >= 1e-3 && Math.abs(given) < 1e4)) return String(Number(given.toPrecision(4)));
+  if (given === 0 || (Math.abs(given) >= 1e-3 && Math.abs(given) < 1e4)) return Number(given.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 20 });
   return Math.abs(given) >= 1e4 && Math.abs(given) < 1e7 ? Math.round(given).toLocaleString("en") : given.toExponential(3);
 }
 
@@ -83,7 +83,7 @@ const show = {
     figure(parts.schemes, part.figure, part.words);
   },
   constraints(part) {
-    const rows = part.constraints.map((one) => [one.constraint, number(one.with), number(one.without), one.without > 0 ? `${(100 * (one.with / one.without - 1)).toFixed(2)} %` : "-", String(one.H)]);
+    const rows = part.constraints.map((one) => [one.constraint, number(one.with), number(one.without), one.without > 0 ? `${Math.max(0, 100 * (one.with / one.without - 1)).toFixed(2)} %` : "-", String(one.H)]);
     const none = element("p", { class: "notice" }, "No deadline and no battery limits this plan. Set one to see what it costs.");
     const found = rows.length ? table("Joules with and without", ["constraint", "with", "without", "more by", "H without"], rows) : none;
     parts.constraints.replaceChildren(element("h2", {}, "What a constraint costs"), found);
@@ -119,7 +119,6 @@ function showSplit(joules) {
 }
 
 function showReproduce(part) {
-  const name = part.command.split(" ")[2].replaceAll("'", "");
   const open = parts.reproduce.querySelector("details")?.open ?? false;
   const button = (words, act) => {
     const made = element("button", { type: "button", onclick: () => act(made) }, words);
@@ -129,7 +128,7 @@ function showReproduce(part) {
     element("h2", {}, "The same in a terminal"),
     element("p", {}, "Save the scenario, then run ", element("code", { id: "command" }, part.command)),
     element("p", { class: "buttons" },
-      button("Save the scenario", () => save(part.toml, name.endsWith(".toml") ? name : "fleet.toml", "application/toml")),
+      button("Save the scenario", () => save(part.toml, part.file, "application/toml")),
       button("Copy the command", (made) => copy(part.command, made)),
       button("Copy the address", (made) => copy(location.href, made))),
     element("details", { open }, element("summary", {}, "The scenario"), element("pre", { id: "toml", tabindex: "0" }, part.toml)),

@@ -91,7 +91,7 @@ export async function show(main) {
     const to = (page, title, id) => element("button", { type: "button", id, disabled: page < 1 || page > view.pages || page === view.page, onclick: () => (query.set("page", page), draw(id)) }, title);
     const size = element("select", { "aria-label": "Rows on a page", onchange: (event) => (query.set("size", event.target.value), query.delete("page"), draw()) }, ...view.sizes.map((one) => element("option", { value: one }, `${one} rows`)));
     size.value = query.get("size") || "50";
-    pager.replaceChildren(to(1, "First", "first"), to(view.page - 1, "Before", "before"), element("span", {}, `Page ${view.page.toLocaleString("en")} of ${view.pages.toLocaleString("en")}`), to(view.page + 1, "Next", "next"), to(view.pages, "Last", "last"), size);
+    pager.replaceChildren(to(1, "First", "first"), to(view.page - 1, "Previous", "before"), element("span", {}, `Page ${view.page.toLocaleString("en")} of ${view.pages.toLocaleString("en")}`), to(view.page + 1, "Next", "next"), to(view.pages, "Last", "last"), size);
   }
 
   function sortBy(name) {

@@ -9,7 +9,7 @@ export const folderAddress = (page, folder) => `/runs/${page}?${new URLSearchPar
 export function number(value) {
   if (value === null || value === undefined) return "-";
   const size = Math.abs(value);
-  if (size === 0 || (size >= 1e-3 && size < 1e4)) return String(Number(value.toPrecision(4)));
+  if (size === 0 || (size >= 1e-3 && size < 1e4)) return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 20 });
   return size >= 1e4 && size < 1e7 ? Math.round(value).toLocaleString("en") : value.toExponential(3);
 }
 
