@@ -35,19 +35,18 @@ def sysfs(monkeypatch, tmp_path):
 def package(sysfs, monkeypatch):
     """A package whose counter rises by a joule with each round."""
     zone = add_zone(sysfs, "intel-rapl:0", "package-0", 0)
-    really = run_folder._metered_rounds
+    really = run_folder._after_rounds
 
-    def raised(folder, settings):
-        after_round = really(folder, settings)
+    def raised(folder, settings, live):
+        after_round = really(folder, settings, live)
 
         def later(report):
             spend(zone, 1.0)
-            if after_round is not None:
-                after_round(report)
+            after_round(report)
 
         return later
 
-    monkeypatch.setattr(run_folder, "_metered_rounds", raised)
+    monkeypatch.setattr(run_folder, "_after_rounds", raised)
     return zone
 
 
@@ -154,7 +153,7 @@ def test_a_metered_run_can_go_on_where_there_is_no_meter(package, sysfs, tmp_pat
     train(scenario, "--meter", "--out", tmp_path / "run", *CPU)
     (sysfs / "class" / "powercap" / "intel-rapl:0").unlink()
     assert_refused(run("train", "--resume", tmp_path / "run", *CPU), "no meter can be read", longest=1000)
-    monkeypatch.setattr(run_folder, "_metered_rounds", lambda _folder, settings: settings.on_round)
+    monkeypatch.setattr(run_folder, "_after_rounds", lambda _folder, settings, _live: settings.on_round)
     stop_after(monkeypatch, 100)
     assert train("--resume", tmp_path / "run", "--no-meter", *CPU).exit_code == 0
     assert summary_of(tmp_path / "run")["metered"] is None
