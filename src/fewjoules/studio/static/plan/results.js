@@ -8,7 +8,7 @@ const parts = {};
 // A number with four significant digits.
 export function number(given) {
   if (given === null || given === undefined) return "unknown";
-  if (given === 0 || (Math.abs(given) >= 1e-3 && Math.abs(given) < 1e4)) return Number(given.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 20 });
+  if (given === 0 || (Math.abs(given) >= 1e-3 && Math.abs(given) < 1e4)) return String(Number(given.toPrecision(4)));
   return Math.abs(given) >= 1e4 && Math.abs(given) < 1e7 ? Math.round(given).toLocaleString("en") : given.toExponential(3);
 }
 
