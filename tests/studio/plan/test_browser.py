@@ -1,6 +1,7 @@
 """The plan view in a real browser: edited, exported, hostile names, keyboard, dark, and a phone's width."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -85,7 +86,7 @@ def test_a_million_devices_are_planned_while_the_slider_moves(browser, address):
         assert slide.get_attribute("aria-valuetext") == "1,000,000"
         told = page.inner_text("#speed")
         assert float(told.split(" in ")[1].split(" ms")[0]) < 1000.0
-        assert "stand for 1,000,000 equal ones each" in told
+        assert "one device that stands for 1,000,000 equal ones" in told
 
 
 def test_an_error_stands_beside_its_field_and_the_last_plan_stays(browser, address):
@@ -203,3 +204,12 @@ def test_without_the_token_nothing_is_shown(browser, address):
     assert answer.status == 403
     assert "Open the address" in page.inner_text("body")
     context.close()
+
+
+def test_the_only_file_is_opened_and_the_words_of_the_page_are_explained(browser, tmp_path):
+    shutil.copy(EXAMPLES / "measured-costs.toml", tmp_path / "mine.toml")
+    with studio_process(tmp_path) as started, page_of(browser, at(started, "/plan")) as page:
+        settle(page)
+        assert "file=mine.toml" in page.url
+        page.get_by_text("What the words mean").click()
+        assert "keeps the rest for later messages" in page.inner_text(".words")

@@ -88,7 +88,7 @@ def whole(query: Mapping[str, str], name: str, usual: int, low: int = 0) -> int:
     text = query.get(name, "").strip()
     if not text:
         return usual
-    if not text.isascii() or not text.isdigit() or not low <= int(text[:12]) <= LAST_ROUND:
+    if not text.isascii() or not text.isdigit() or len(text) > 12 or not low <= int(text) <= LAST_ROUND:
         raise InvalidInputError(f"{name} must be a whole number from {low} to {LAST_ROUND}, got {shown(text)}")
     return int(text)
 

@@ -26,7 +26,7 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Joules of some rows: ``by_round`` and ``by_device`` have a column for each kind, NaN-free; ``known`` kinds."""
+    """Joules of some rows; ``by_round`` and ``by_device`` have a column for each kind, 0 where joules are unknown."""
 
     first_round: int
     by_round: FloatArray

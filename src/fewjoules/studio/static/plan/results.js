@@ -69,7 +69,7 @@ const show = {
       seconds: number(plan.seconds), "proved gap": gapText(plan.gap), devices: part.devices.toLocaleString("en"),
     };
     parts.cards.replaceChildren(...Object.entries(cards).map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text))));
-    const stands = part.each > 1 ? `, with ${(part.devices / part.each).toLocaleString("en")} devices that stand for ${part.each.toLocaleString("en")} equal ones each` : "";
+    const stands = part.each > 1 ? `, with ${part.devices === part.each ? "one device that stands" : `${(part.devices / part.each).toLocaleString("en")} devices that stand`} for ${part.each.toLocaleString("en")} equal ones${part.devices === part.each ? "" : " each"}` : "";
     parts.speed.textContent = `Planned ${part.devices.toLocaleString("en")} devices in ${number(part.milliseconds)} ms${stands}.`;
     showGroups(part);
     showSplit(part.joules);

@@ -4,6 +4,7 @@ import { drawEditor, showCompleted } from "./editor.js";
 import { markWrong } from "./fields.js";
 import { drawResults, setStale, showError, showPart } from "./results.js";
 import { address, fromAddress, load, posted, state } from "./state.js";
+import { drawWords } from "./words.js";
 
 const WAIT = 60; // milliseconds after an edit, in which further edits join it
 let timer = null;
@@ -17,7 +18,7 @@ const head = element("div", { class: "head", id: "head" });
 function drawPage() {
   const side = element("aside", { class: "side", "aria-label": "What to plan" },
     element("div", { class: "field source" }, element("label", { for: "source" }, "Scenario"), picker), form);
-  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, side, element("div", { class: "right" }, head, drawResults(head, sources))));
+  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, side, element("div", { class: "right" }, head, drawResults(head, sources), drawWords())));
   picker.addEventListener("change", () => picker.value && choose(JSON.parse(picker.value)));
 }
 
@@ -124,7 +125,9 @@ async function start() {
   }
   if (failure) return;
   const query = new URLSearchParams(location.search);
-  await choose(query.has("file") ? { file: query.get("file") } : { example: query.get("example") ?? "embedded" });
+  if (query.has("file")) await choose({ file: query.get("file") });
+  else if (query.has("example") || sources.files.length !== 1) await choose({ example: query.get("example") ?? "embedded" });
+  else await choose({ file: sources.files[0] });
 }
 
 start();
