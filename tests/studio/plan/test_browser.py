@@ -212,4 +212,4 @@ def test_the_only_file_is_opened_and_the_words_of_the_page_are_explained(browser
         settle(page)
         assert "file=mine.toml" in page.url
         page.get_by_text("What the words mean").click()
-        assert "keeps the rest for later messages" in page.inner_text(".words")
+        assert "keeps the rest for later messages" in page.inner_text(".meanings")

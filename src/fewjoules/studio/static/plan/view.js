@@ -4,7 +4,7 @@ import { drawEditor, showCompleted } from "./editor.js";
 import { markWrong } from "./fields.js";
 import { drawResults, setStale, showError, showPart } from "./results.js";
 import { address, fromAddress, load, posted, state } from "./state.js";
-import { drawWords } from "./words.js";
+import { drawMeanings } from "./meanings.js";
 
 const WAIT = 60; // milliseconds after an edit, in which further edits join it
 let timer = null;
@@ -18,7 +18,7 @@ const head = element("div", { class: "head", id: "head" });
 function drawPage() {
   const side = element("aside", { class: "side", "aria-label": "What to plan" },
     element("div", { class: "field source" }, element("label", { for: "source" }, "Scenario"), picker), form);
-  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, side, element("div", { class: "right" }, head, drawResults(head, sources), drawWords())));
+  document.getElementById("main").replaceChildren(element("div", { class: "plan" }, side, element("div", { class: "right" }, head, drawResults(head, sources), drawMeanings())));
   picker.addEventListener("change", () => picker.value && choose(JSON.parse(picker.value)));
 }
 

@@ -17,7 +17,7 @@ const WORDS = {
   fewest: "The plan of a tuned recipe: optimiser, step size and kind of values are chosen too.",
 };
 
-export function drawWords() {
+export function drawMeanings() {
   const terms = Object.entries(WORDS).flatMap(([word, meaning]) => [element("dt", {}, word), element("dd", {}, meaning)]);
-  return element("details", { class: "words" }, element("summary", {}, "What the words mean"), element("dl", {}, ...terms));
+  return element("details", { class: "meanings" }, element("summary", {}, "What the words mean"), element("dl", {}, ...terms));
 }
