@@ -73,11 +73,3 @@ def test_what_is_promised_to_pyright_is_the_public_name_and_its_parts():
     assert is_of("fewjoules.physics.fleet.Fleet.__init__", promised)
     assert not is_of("fewjoules.physics.fleet.Fleet._row", promised)
     assert not is_of("fewjoules.physics.fleet.FleetArray", promised)
-
-
-def test_make_demo_installs_what_its_command_needs(tmp_path):
-    dry = subprocess.run(
-        ["make", "--dry-run", "demo", f"VENV={tmp_path}/venv"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "--editable '.[train]'" in dry.stdout
-    assert dry.stdout.splitlines()[-1].endswith("fewjoules compare --out demo")
