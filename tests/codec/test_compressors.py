@@ -383,3 +383,11 @@ def test_unknown_kinds_and_missing_generators_are_refused():
 def test_lossy_values_beyond_float16_are_refused():
     with pytest.raises(InvalidInputError):
         quantised(np.array([1.0, 1e6], np.float32), "float16")
+
+
+def test_an_infinite_value_is_sent_without_a_warning_of_numpy():
+    """A run that diverges is told so in a sentence of its own; pytest makes errors of warnings."""
+    sent = codec.SparseUpdate(size=4, positions=np.array([1, 2]), values=np.array([np.inf, 1.0], dtype=np.float32))
+    coarse, left = compressors.with_values(sent, np.zeros(4, dtype=np.float32), "float16")
+    assert coarse.values.tolist() == [np.inf, 1.0]
+    np.testing.assert_array_equal(left, [0.0, np.nan, 0.0, 0.0])

@@ -107,7 +107,8 @@ def with_values(
         raise InvalidInputError(f"residual must have the update's {sent.size} entries, got {residual.size}")
     seen = quantised(sent.values, values, levels=levels, rng=rng)
     left = residual.copy()
-    left[sent.positions] += sent.values - seen
+    with np.errstate(invalid="ignore"):  # an infinite value leaves NaN, by which the run is told to have diverged
+        left[sent.positions] += sent.values - seen
     return SparseUpdate.trusted(sent.size, sent.positions, seen), left
 
 
