@@ -1,9 +1,13 @@
 """How many clients train at a time; cuda/test_cuda.py has the chunks of a real GPU."""
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from fewjoules.engine.simulator.execution import gpu_chunk
+from tests.engine.simulators import simulator_of
 
 SIZES = st.integers(1, 10**10)
 
@@ -28,3 +32,17 @@ def test_a_hundred_clients_of_a_large_model_are_split_on_a_usual_gpu():
     resnet50 = 25_557_032
     assert gpu_chunk(16 * 2**30, activations=10**6, weights=resnet50) < 100
     assert gpu_chunk(139 * 2**30, activations=32 * 20_000, weights=431_080) > 100
+
+
+@pytest.mark.parametrize(("outputs", "chunk"), [(100, 5), (1800, 5), (2000, 5), (2700, 1), (40_000, 1)])
+def test_on_a_processor_clients_are_stacked_where_four_or_more_fit_the_cache(outputs, chunk):
+    """Ten clients in two stacks; a batch of 100 samples gives 100 floats for each output, and 2**20 fit."""
+    rng = np.random.default_rng(0)
+    clients = [(rng.standard_normal((100, 2), dtype=np.float32), rng.integers(0, 10, 100)) for _ in range(10)]
+    options = {"local_steps": 1, "sparsity": [10.0] * 10, "rounds": 1, "learning_rate": 0.1, "batch_size": 100}
+    simulator = simulator_of(nn.Linear(2, outputs), clients, options)
+    try:
+        assert simulator.execution.activations == 100 * outputs
+        assert (simulator.execution.chunk, simulator.execution.stacked) == (chunk, chunk > 1)
+    finally:
+        simulator.close()

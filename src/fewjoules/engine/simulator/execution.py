@@ -16,6 +16,7 @@ from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.errors import FewJoulesWarning
 
 _CACHED_FLOATS = 1 << 20  # activations of a chunk on a processor; a single client with more trains alone
+_WORTH_A_STACK = 4  # clients that must fit into a chunk on a processor; else they train faster without vmap
 _GPU_SHARE = 0.4  # share of a GPU's memory that a chunk in training may take
 _KEPT_COPIES = 6  # copies of each activation that live at once: patches, gradients, tensors saved for backward
 _WEIGHT_COPIES = 5  # copies of a client's weights: before and after a step, gradient, velocity, update
@@ -84,7 +85,8 @@ def _chosen(
         return Execution(stacked=True, chunk=min(fitting, clients), seeded=seeded, activations=floats)
     if any(isinstance(module, nn.LSTM) for module in model.modules()):  # PyTorch's own beats a stack of cells here
         return Execution(stacked=False, chunk=1, seeded=seeded, activations=floats)
-    chunk = min(_CACHED_FLOATS // floats, math.ceil(clients / 2))  # never by the number of threads
+    cached = _CACHED_FLOATS // floats
+    chunk = 1 if cached < _WORTH_A_STACK else min(cached, math.ceil(clients / 2))  # never by the number of threads
     return Execution(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded, activations=floats)
 
 
