@@ -15,6 +15,7 @@ from fewjoules import Downlink, OperatingPoints
 from fewjoules.physics.message_size import MessageSize
 from fewjoules.planner.partial import with_participants
 from fewjoules.planner.schemes import SCHEMES
+from fewjoules.tuning.planning import MESSAGES, FleetPlanning
 from tests import strategies
 from tests.reference import planning as reference
 
@@ -170,6 +171,18 @@ def problem_of(rng, devices, *, steps=(1, 3, 10, 30), round_seconds=None, weight
 
 
 laws = st.none() | strategies.message_sizes()
+
+
+@pytest.mark.parametrize("values", MESSAGES)
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10_000), st.sampled_from(tuple(MESSAGES)))
+def test_every_kind_of_values_from_the_server_is_planned_to_the_certified_optimum(values, seed, message):
+    planning = FleetPlanning(problem_of(np.random.default_rng(seed), 2)).at_downlink(values)
+    problem, plan = planning.problem_of(LAW, message), planning.plan(LAW, message)
+    literal, _ = energy(problem, plan.local_steps, plan.sparsity, plan.downlink_sparsity, chosen_of(plan))
+    assert plan.energy_joules == pytest.approx(literal, rel=1e-12)
+    assert plan.relative_gap <= 1e-9
+    assert plan.energy_joules <= best_by_hand(problem) * (1 + 1e-9)
 
 
 def chosen_of(plan):

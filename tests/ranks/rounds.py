@@ -29,7 +29,7 @@ CASES = {
         {"failure_probability": 0.4, "participation": 0.6, "downlink_sparsity": 5.0, "downlink_values": "qsgd"},
         2,
     ),
-    "buffers": ({"failure_probability": 0.3, "compressor": "qsgd"}, 2),
+    "buffers": ({"failure_probability": 0.3, "compressor": "qsgd", "averaging": 0.3}, 2),
     "one chunk": ({"outer": "adam", "outer_rate": 0.02}, 7),
     "the guard": ({"learning_rate": 3e3, "rounds": 13, "gradient_clip": 1e9}, 2),
     "dropout": ({"error_feedback": False}, 2),
@@ -66,6 +66,7 @@ def digests(name, ranks=ALONE):
     simulator, loop, reason = trained(name, ranks)
     state = simulator.state
     arrays = {"weights": state.weights.numpy(), "buffers": state.buffers.numpy(), "accepted": state.accepted}
+    arrays |= {"mean of weights": state.result[0].numpy(), "mean of buffers": state.result[1].numpy()}
     arrays |= {"ledger": loop.ledger.rows(), "metrics": loop.metrics.rows()}
     told = {what: hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for what, array in arrays.items()}
     return told | {"reason": reason, "returns": list(state.returns), "accuracy": loop.last_test[1]}

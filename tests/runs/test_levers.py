@@ -56,6 +56,21 @@ def test_each_lever_adds_one_change_to_the_one_before():
     assert rates == [0.1, 0.3, 0.01, 0.01, 0.01]
 
 
+@pytest.mark.parametrize("own", ["", "averaging = 0.2\n"], ids=["no mean in training", "another mean in training"])
+def test_the_mean_of_models_is_a_lever_of_its_own(own):
+    text = SCENARIO.replace(RATE, own + RATE) + RECIPE.replace('"adamw", ', '"adamw", averaging = 0.05, ')
+    levers = {name: options.averaging for name, (_, options) in levers_of(text).items()}
+    before = 0.2 if own else 0.0
+    assert levers == {
+        "flexible": before,
+        "step-size": 0.0,
+        "optimiser": 0.0,
+        "averaging": 0.05,
+        "values": 0.05,
+        "fewest": 0.05,
+    }
+
+
 def test_only_the_ends_have_plans_that_predict():
     levers = levers_of(SCENARIO + RECIPE)
     plans = {name: entry.plan for name, (entry, _) in levers.items()}

@@ -111,6 +111,8 @@ ONE_KEY = [
     bad("outer_rate", "1e39", "at most 3e+38", "got 1e+39"),
     bad("outer_beta2", "-0.1", "0", "got -0.1"),
     bad("outer_epsilon", "0.0", "above 0"),
+    bad("averaging", "1.01", "at most 1", "got 1.01"),
+    bad("averaging", "-0.01", "0", "got -0.01"),
     bad("batch_size", "0", "got 0"),
     bad("batch_size", '"some"', "some"),
     bad("batch_size", "1.5", "got 1.5"),

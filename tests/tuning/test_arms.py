@@ -1,7 +1,7 @@
 import pytest
 
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.tuning.arms import ADAM_RATE, DENSE, PLAIN, optimisers
+from fewjoules.tuning.arms import ADAM_RATE, AVERAGING, DENSE, PLAIN, optimisers
 from fewjoules.tuning.planning import MESSAGES
 
 ALL = [PLAIN, *optimisers(1, 1.0), *optimisers(1, 100.0)]
@@ -34,3 +34,9 @@ def test_adam_begins_at_a_step_size_of_its_own_and_others_below_plain_sgd():
     assert rates.pop("client Adam") == ADAM_RATE
     assert PLAIN.first_rate(0.3) == 0.3
     assert all(0.0 < rate < 0.3 for rate in rates.values())
+
+
+def test_all_but_plain_sgd_hand_out_the_mean_of_recent_models():
+    averaging = {one.name: one.options_for(3)["averaging"] for one in ALL}
+    assert averaging.pop(PLAIN.name) == 0.0
+    assert set(averaging.values()) == {AVERAGING}

@@ -82,8 +82,8 @@ def compare(
     the joules of each device, and how well the plans predicted them.
 
     With a [recipe] the table begins with its levers, in this order: flexible, the paper's plan with the options of
-    [training]; + step size, the best one of plain SGD; + optimiser and + values, those of the recipe; and fewest, which
-    plans local steps and sparsity anew. "x before" says what each brought.
+    [training]; + step size, the best one of plain SGD; + optimiser, + mean of models and + values, those of the recipe;
+    and fewest, which plans local steps and sparsity anew. "x before" says what each brought.
 
     Examples:
 

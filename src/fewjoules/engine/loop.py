@@ -261,7 +261,7 @@ class TrainingLoop:
         """Evaluate the model; return an error if it is the last one and its loss is NaN."""
         assert self.evaluator is not None
         state = self.simulator.state
-        tested = self.evaluator(state.weights, state.buffers)
+        tested = self.evaluator(*state.result)
         last = state.round == self.simulator.options.rounds  # before it, the next round names a client
         if math.isnan(tested[0]) and last and self.knows_test_loss:
             return DivergedError(

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 from fewjoules.planner.schemes import FEWEST
 
-STEP_SIZE, OPTIMISER, VALUES = "step-size", "optimiser", "values"
+STEP_SIZE, OPTIMISER, AVERAGING, VALUES = "step-size", "optimiser", "averaging", "values"
 LEVERS: Mapping[str, str] = {
     "flexible": "flexible",
     STEP_SIZE: "+ step size",
     OPTIMISER: "+ optimiser",
+    AVERAGING: "+ mean of models",
     VALUES: "+ values",
     FEWEST: FEWEST,
 }

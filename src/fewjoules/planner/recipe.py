@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 OPTIMISER_OPTIONS = (
     *("learning_rate", "schedule", "warmup_rounds", "decay_rounds", "decay_factor"),
     *("inner", "momentum", "momentum_state", "adam_beta2", "adam_epsilon", "weight_decay", "gradient_clip"),
-    *("outer", "outer_momentum", "outer_rate", "outer_beta2", "outer_epsilon"),
+    *("outer", "outer_momentum", "outer_rate", "outer_beta2", "outer_epsilon", "averaging"),
     *("residual_decay", "error_feedback", "batch_size", "batch_growth"),
 )
 MESSAGE_OPTIONS = ("compressor", "values", "levels", "downlink_values")
@@ -143,6 +143,8 @@ def _steps(optimiser: Mapping[str, Any]) -> list[str]:
     if "batch_size" in optimiser:
         size = optimiser["batch_size"]
         found.append("all samples at every step" if size is None else f"batches of {_number(size)}")
+    if optimiser.get("averaging"):
+        found.append(f"the mean of the last {_number(100 * optimiser['averaging'])} % of rounds")
     if optimiser.get("error_feedback") is False:
         found.append("no error feedback")
     return [words for words in found if words]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fewjoules.planner.levers import LEVERS, OPTIMISER, VALUES
+from fewjoules.planner.levers import AVERAGING, LEVERS, OPTIMISER, VALUES
 from fewjoules.planner.schemes import FEWEST
 from fewjoules.reports.comparison import ratio, shared_target, times_as_much
 from fewjoules.reports.levers import shows_levers
@@ -64,7 +64,7 @@ def saved_joules(groups: Sequence[SchemeRuns]) -> float | None:
 def _with_recipe(groups: Sequence[SchemeRuns]) -> SchemeRuns | None:
     """Return fewest or, where planning anew changed nothing, the lever with the whole recipe; None without a recipe."""
     found = {group.scheme: group for group in groups}
-    return next((found[name] for name in (FEWEST, VALUES, OPTIMISER) if name in found), None)
+    return next((found[name] for name in (FEWEST, VALUES, AVERAGING, OPTIMISER) if name in found), None)
 
 
 def _joules(group: SchemeRuns) -> Spread | None:

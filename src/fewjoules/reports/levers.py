@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from fewjoules.planner.levers import LEVERS, OPTIMISER, STEP_SIZE, VALUES
+from fewjoules.planner.levers import AVERAGING, LEVERS, OPTIMISER, STEP_SIZE, VALUES
 
 
 def label_of(scheme: str) -> str:
@@ -14,7 +14,7 @@ def label_of(scheme: str) -> str:
 def shows_levers(schemes: Iterable[str]) -> bool:
     """Whether some of the schemes are levers: flexible and fewest alone are ranked as others are."""
     known = set(schemes)
-    return bool(known & {STEP_SIZE, OPTIMISER, VALUES}) and len(known & set(LEVERS)) > 1
+    return bool(known & {STEP_SIZE, OPTIMISER, AVERAGING, VALUES}) and len(known & set(LEVERS)) > 1
 
 
 def place_of(scheme: str, schemes: Iterable[str]) -> int:

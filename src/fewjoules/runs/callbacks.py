@@ -67,7 +67,7 @@ class OngoingRun:
         return rows_of(self._loop.metrics, self.folder)
 
     def model(self) -> nn.Module:
-        """Return a copy of the global model with its present weights, on the processor, in evaluation mode."""
+        """Return a copy of the model that is evaluated now, on the processor, in evaluation mode."""
         return trained_model(self._model, self._loop.simulator)
 
     def stop(self) -> None:

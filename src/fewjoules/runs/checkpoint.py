@@ -26,6 +26,7 @@ from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.runs.client_rows import StoredRows, rows_header, stored
 from fewjoules.runs.saved_books import books_from, books_tensors, expected_books
 from fewjoules.runs.saved_state import (
+    AVERAGE,
     CLIENTS,
     GUARD,
     LAST_ROUND,
@@ -171,13 +172,15 @@ def _exported(path: Path, header: Mapping[str, Any], tensors: Tensors) -> Tensor
         raise TypeError("identity is no table")
     str(header["identity"].get("architecture")).encode()  # an error of which is a ValueError
     require_integer("round", header["round"], low=0, high=LAST_ROUND)
-    wanted = [name for name in tensors if name in ("weights", "buffers") or name.startswith(_FIXED)]
+    prefix = AVERAGE if AVERAGE + "weights" in tensors else ""  # as the run itself would hand the model out
+    kinds = {kind: prefix + kind for kind in ("weights", "buffers")}
+    wanted = [name for name in tensors if name in kinds.values() or name.startswith(_FIXED)]
     for name in wanted:
         _require_checksum(path, name, tensors, header["checksums"])
     told, state = header["model"], under(_FIXED, tensors)
-    for kind in ("weights", "buffers"):
+    for kind, saved in kinds.items():
         shapes = {name: torch.empty(shape, device="meta") for name, shape in told[kind].items()}
-        state |= Layout(shapes).views(tensors[kind])
+        state |= Layout(shapes).views(tensors[saved])
     return state | {name: state[same] for name, same in told["tied"].items()}
 
 

@@ -30,6 +30,7 @@ METHOD_OPTIONS = (
     "outer_rate",
     "outer_beta2",
     "outer_epsilon",
+    "averaging",
     "error_feedback",
     "residual_decay",
     "compressor",

@@ -6,7 +6,7 @@ from typing import Any
 
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.errors import InvalidInputError
-from fewjoules.planner.levers import OPTIMISER, STEP_SIZE, VALUES
+from fewjoules.planner.levers import AVERAGING, OPTIMISER, STEP_SIZE, VALUES
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.recipe import Recipe
 from fewjoules.runs.entry import Entry, planned_entry
@@ -29,8 +29,14 @@ def require_levers(scenario: Scenario) -> Recipe:
 def lever_entries(scenario: Scenario, flexible: Plan, fewest: Plan | None) -> list[Entry]:
     """Return the levers in order; one that changes nothing, or that the scenario does not tell, is left out."""
     recipe, rate = require_levers(scenario), scenario.recipe_search.plain_learning_rate
-    plain = None if rate is None else Recipe(PLAIN.name, {**PLAIN.options, "learning_rate": rate})
-    between = {STEP_SIZE: plain, OPTIMISER: Recipe(recipe.name, recipe.optimiser), VALUES: recipe}
+    plain = None if rate is None else Recipe(PLAIN.name, {**PLAIN.options_for(1), "learning_rate": rate})
+    last_model = {**recipe.optimiser, **({"averaging": 0.0} if "averaging" in recipe.optimiser else {})}
+    between = {
+        STEP_SIZE: plain,
+        OPTIMISER: Recipe(recipe.name, last_model),
+        AVERAGING: Recipe(recipe.name, recipe.optimiser),
+        VALUES: recipe,
+    }
     found = [(planned_entry(flexible), flexible)]
     for name, options in between.items():
         if options is not None:

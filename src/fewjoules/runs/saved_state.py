@@ -9,7 +9,7 @@ import torch
 from fewjoules.engine.algorithm.last_rounds import LastRounds
 from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.algorithm.server import OUTER_MOMENTS
-from fewjoules.engine.algorithm.state import NEVER, ServerState
+from fewjoules.engine.algorithm.state import NEVER, Average, ServerState
 from fewjoules.engine.coordinator import Coordinator
 from fewjoules.engine.guard import Guard, Level, Snapshot
 from fewjoules.engine.store.client_store import ClientTable
@@ -19,6 +19,7 @@ from fewjoules.runs.client_rows import TABLE, table_tensors
 CLIENTS = "clients."  # prefix of client states
 LAST_ROUND = 2**31
 _OUTER = "outer."  # prefix of the outer optimiser's moments
+AVERAGE = "average."  # prefix of the mean of recent models
 GUARD = ("guard.good.", "guard.latest.")  # prefixes of the guard's snapshots; the second only if it is another one
 _MANY = 2**62
 Tensors = dict[str, torch.Tensor]
@@ -42,6 +43,7 @@ def state_tensors(state: ServerState, clients: ClientTable, *, broadcast: bool) 
         "residual": state.residual,
         "changed": state.changed,
         **{_OUTER + name: tensor for name, tensor in state.outer.items()},
+        **_average_tensors(state.average),
     }
     named = {CLIENTS + name: tensor for name, tensor in table_tensors(clients).items()}
     return {name: SavedTensor.of(tensor) for name, tensor in server.items()} | named
@@ -51,6 +53,7 @@ def state_from(values: Mapping[str, Any], tensors: Tensors, simulator: Coordinat
     """Return the state of a server from its tensors, its round and the returns of the guard."""
     number = require_integer("round", values["round"], low=0, high=LAST_ROUND)
     device = simulator.state.weights.device
+    average = under(AVERAGE, tensors)
     record = {name: np.full(simulator.options.clients, NEVER, dtype=np.int64) for name in ("accepted", "synced")}
     for name, rounds in record.items():
         rounds[tensors["knows"].numpy()] = tensors[name].numpy()
@@ -64,7 +67,20 @@ def state_from(values: Mapping[str, Any], tensors: Tensors, simulator: Coordinat
         changed=tensors["changed"].to(device),
         outer={name: tensor.to(device) for name, tensor in under(_OUTER, tensors).items()},
         returns=tuple(require_integer("returns", one, low=1, high=number) for one in values["returns"]),
+        average=_average_from(average, device) if average else None,
     )
+
+
+def _average_tensors(average: Average | None) -> Tensors:
+    if average is None:
+        return {}
+    own = {"weights": average.weights, "buffers": average.buffers, "models": torch.tensor([average.models])}
+    return {AVERAGE + name: tensor for name, tensor in own.items()}
+
+
+def _average_from(tensors: Tensors, device: torch.device) -> Average:
+    models = require_integer("models of the mean", int(tensors["models"]), low=1, high=LAST_ROUND)
+    return Average(tensors["weights"].to(device), tensors["buffers"].to(device), models)
 
 
 def guard_tensors(guard: Guard) -> dict[str, SavedTensor]:
@@ -131,9 +147,12 @@ def expected_tensors(tensors: Tensors, simulator: Coordinator) -> Expected:
         "changed": (torch.int32, [tuple(state.changed.shape)]),
         **{CLIENTS + name: (torch.int64, [(present,)]) for name in TABLE},
     }
-    moments = OUTER_MOMENTS[options.outer]
-    begun = any(name.startswith(_OUTER) for name in tensors)
-    return expected | {_OUTER + name: (torch.float32, [(size,)]) for name in (moments if begun else ())}
+    if any(name.startswith(_OUTER) for name in tensors):
+        expected |= {_OUTER + name: (torch.float32, [(size,)]) for name in OUTER_MOMENTS[options.outer]}
+    if options.averaging and any(name.startswith(AVERAGE) for name in tensors):
+        expected |= {AVERAGE + name: expected[name] for name in ("weights", "buffers")}
+        expected[AVERAGE + "models"] = (torch.int64, [(1,)])
+    return expected
 
 
 def expected_in_guard(tensors: Tensors, simulator: Coordinator) -> Expected:

@@ -8,8 +8,9 @@ from fewjoules.engine.coordinator import Coordinator
 
 
 def trained_model(model: nn.Module, simulator: Coordinator) -> nn.Module:
-    """Return a copy of the model with the global weights and buffers, on the processor, in evaluation mode."""
+    """Return a copy of the model as trained so far, or as averaged, on the processor, in evaluation mode."""
     result = copy.deepcopy(model).cpu()
-    simulator.parameters.load(result, simulator.state.weights)
-    simulator.buffers.load(result, simulator.state.buffers)
+    weights, buffers = simulator.state.result
+    simulator.parameters.load(result, weights)
+    simulator.buffers.load(result, buffers)
     return result.eval()

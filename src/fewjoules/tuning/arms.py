@@ -1,6 +1,7 @@
 """The optimisers that a race starts with, and the step sizes at which it begins.
 
-All but plain SGD warm up over a few local steps, which saves seeds that a large first step would blow up.
+All but plain SGD warm up over a few local steps, which saves seeds that a large first step would blow up, and hand out
+the mean of recent models, which bears larger steps than the last one and costs the devices nothing.
 A step size is found for plain SGD first. The others begin at a fixed part of it: momentum of beta makes steps up to
 1 / (1 - beta) times as long. Adam's steps do not depend on the size of gradients, so it begins at a number of its own.
 """
@@ -14,6 +15,7 @@ DENSE = 4.0  # below this sparsity a message clears most of a client's momentum,
 ADAM_RATE = 0.004
 FIRST_RATES = (1.0, 2.0, 4.0, 0.5)  # times the step size of the scenario, in the order of trial
 WARM_UP_STEPS = 20
+AVERAGING = 0.05  # part of the rounds, whose models are averaged
 MANY_STEPS = 10  # from this H on, optimisers that adapt within a round come first
 
 
@@ -35,7 +37,8 @@ class Optimiser:
 
     def options_for(self, local_steps: int) -> dict[str, OptionValue]:
         """Return the options with the warm-up for this H."""
-        return dict(self.options) | {"warmup_rounds": 0 if self == PLAIN else WARM_UP_STEPS // local_steps}
+        warm_up = 0 if self == PLAIN else WARM_UP_STEPS // local_steps
+        return {**self.options, "warmup_rounds": warm_up, "averaging": 0.0 if self == PLAIN else AVERAGING}
 
 
 PLAIN = Optimiser("SGD", {"inner": "sgd", "outer": "none", "residual_decay": 1.0}, 1.0)
@@ -50,7 +53,7 @@ def optimisers(local_steps: int, sparsity: float) -> list[Optimiser]:
     light = Optimiser("server Nesterov 0.6", _nesterov(0.6), 0.5)
     client = Optimiser(f"client momentum 0.9, {state}", inner | {"residual_decay": 1.0}, 0.5)
     scaled = Optimiser("client Adam", adam, None, rate_power=0.0)
-    return [heavy, client, scaled, light] if local_steps < MANY_STEPS else [scaled, light, heavy, client]
+    return [heavy, scaled, client, light] if local_steps < MANY_STEPS else [scaled, light, heavy, client]
 
 
 def _nesterov(momentum: float) -> dict[str, OptionValue]:

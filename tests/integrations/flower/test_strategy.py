@@ -60,8 +60,9 @@ def simulated(options):
         {"outer": "nesterov", "outer_rate": 0.7},
         {"participation": 0.7, "inner": "momentum"},
         {"participation": 0.4, "rounds": 8, "downlink_sparsity": 10.0, "downlink_values": "two-bit"},
+        {"averaging": 0.3},
     ],
-    ids=["plain", "int8", "outer", "sampling", "downlink"],
+    ids=["plain", "int8", "outer", "sampling", "downlink", "mean"],
 )
 def test_a_deployed_run_gives_the_simulators_weights(tmp_path, given):
     options = TrainingOptions.of(**OPTIONS | given)
@@ -72,6 +73,8 @@ def test_a_deployed_run_gives_the_simulators_weights(tmp_path, given):
     np.testing.assert_allclose(state.weights, expected.weights, atol=5e-7)
     np.testing.assert_allclose(state.buffers, expected.buffers, atol=5e-7)
     assert set(result.arrays) == set(dict(network().named_parameters())) | {"1.running_mean", "1.running_var"}
+    found = np.concatenate([result.arrays[name].numpy().ravel() for name, _ in network().named_parameters()])
+    np.testing.assert_allclose(found, expected.result[0], atol=5e-7)
 
 
 def test_a_node_that_took_part_last_time_gets_only_the_change(tmp_path):

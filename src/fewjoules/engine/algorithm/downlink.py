@@ -113,14 +113,15 @@ class Downlink:
         if held == NO_MODEL:
             return None
         if held == state.round - 1 and state.broadcast.numel():
-            return self._change()
+            return self.last_change()
         if not state.changed.numel():
             return None
         positions = np.flatnonzero(self._changed > held)
         update = SparseUpdate.trusted(self._weights.size, positions, self._weights[positions])
         return ModelMessage(held, True, update)
 
-    def _change(self) -> ModelMessage:
+    def last_change(self) -> ModelMessage:
+        """Return the message for a client that has the model from before the last change."""
         state, options = self._state, self._options
         return ModelMessage(
             base=state.round - 1,

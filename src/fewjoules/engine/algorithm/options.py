@@ -91,6 +91,7 @@ class TrainingOptions:
     outer_rate: float = option(_RATE, 1.0)
     outer_beta2: float = option(_DECAY, 0.99)
     outer_epsilon: float = option(_EPSILON, 1e-3)
+    averaging: float = option(Number(0.0, 1.0), 0.0)
     batch_size: int | None = option(Whole(1, 2**31 - 1), 32, optional=True)
     batch_growth: float = option(Number(1.0), 1.0)
     error_feedback: bool = option(Flag(), True)

@@ -9,6 +9,11 @@ An outer optimiser replaces the step g by another one (beta is ``outer_momentum`
     nesterov  v <- beta v + g                               w <- w - outer_rate (g + beta v)  [DOUILLARD23]
     adam      v <- beta v + (1 - beta) g                    w <- w - outer_rate v / (sqrt(s) + epsilon)
               s <- beta2 s + (1 - beta2) g^2                                                  [REDDI21, algorithm 2]
+
+Beside them the server may keep a mean of recent models, which is then evaluated and handed out in place of the last
+one; devices go on from w, and neither compute nor send more for it. ``averaging`` is alpha, w the t-th of the models:
+
+    average   a <- a + (w - a) / (1 + alpha (t - 1))                             [SHAMIR13], eta = 1/alpha - 1
 """
 
 import math
@@ -24,7 +29,7 @@ from fewjoules.codec.update import SparseUpdate
 from fewjoules.engine.algorithm.downlink import broadcast_of
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.round import RoundPlan, RoundResult
-from fewjoules.engine.algorithm.state import ServerState
+from fewjoules.engine.algorithm.state import Average, ServerState
 
 Moments = dict[str, torch.Tensor]
 _ROUNDING = 1e-12  # by which weights that sum to one may miss it
@@ -77,7 +82,24 @@ def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> Ser
         residual=broadcast.residual,
         changed=_last_changes(state, weights, plan.number),
         outer=outer,
+        average=_average(state.average, weights, result.buffers, plan),
     )
+
+
+def _average(before: Average | None, weights: torch.Tensor, buffers: torch.Tensor, plan: RoundPlan) -> Average | None:
+    """Return the mean of recent models after a round; it covers about the part ``averaging`` of all of them."""
+    if plan.options.averaging == 0.0:
+        return None
+    if before is None:
+        return Average(weights, buffers, models=1)
+    share = 1.0 / (1.0 + plan.options.averaging * before.models)
+    moved = _towards(before.weights, weights, share), _towards(before.buffers, buffers, share)
+    return Average(*moved, models=before.models + 1)
+
+
+def _towards(before: torch.Tensor, now: torch.Tensor, share: float) -> torch.Tensor:
+    """Return what is so far on the way from ``before`` to ``now``; entries that are equal stay, infinite ones too."""
+    return torch.where(before == now, now, torch.lerp(before, now, share))
 
 
 def called_off(state: ServerState, plan: RoundPlan) -> ServerState:

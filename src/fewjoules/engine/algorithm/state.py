@@ -14,6 +14,15 @@ NO_MODEL = -1  # in place of the round of a model
 
 
 @dataclass(frozen=True, slots=True)
+class Average:
+    """The mean of the models after recent rounds: weights (parameters,) and buffers, float32, of so many ``models``."""
+
+    weights: torch.Tensor
+    buffers: torch.Tensor
+    models: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServerState:
     """The global model after ``round`` rounds, and the server's record of each client.
 
@@ -23,7 +32,8 @@ class ServerState:
     last round in which each weight changed, int32, empty if nobody needs to know. ``accepted`` (clients,) is the last
     round whose upload the server accepted from each client. ``synced`` (clients,) is the last round in which each
     client took part: it has the global model from before that round. ``returns`` holds the rounds after which the
-    guard went back to an earlier model; each halved the step size.
+    guard went back to an earlier model; each halved the step size. ``average`` is the mean of recent models, None
+    before the first round and where no mean is kept.
     """
 
     round: int
@@ -36,6 +46,7 @@ class ServerState:
     changed: torch.Tensor
     outer: dict[str, torch.Tensor] = field(default_factory=dict)
     returns: tuple[int, ...] = ()
+    average: Average | None = None
 
     @classmethod
     def initial(
@@ -59,6 +70,11 @@ class ServerState:
             residual=torch.zeros(size if keeps_residual else 0, device=device),
             changed=torch.zeros(size if notes_changes else 0, dtype=torch.int32, device=device),
         )
+
+    @property
+    def result(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights and buffers of the model that is evaluated and handed out: the mean of recent ones, if it is kept."""
+        return (self.weights, self.buffers) if self.average is None else (self.average.weights, self.average.buffers)
 
     def held_rounds(self, clients: IntArray) -> IntArray:
         """Return how many rounds the model that each of these clients has was trained for; NO_MODEL if it has none."""

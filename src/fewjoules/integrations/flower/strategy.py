@@ -265,7 +265,7 @@ class FewJoulesStrategy(Strategy):
         loop.on_round = on_round
         reason = loop.run()
         _log.info("finished after round %s: %s", coordinator.state.round, reason)
-        result.arrays = arrays(coordinator.state.weights, coordinator.state.buffers)
+        result.arrays = arrays(*coordinator.state.result)
         if self.folder is not None:
             require_every_round(self.folder, loop)
             loop.ledger.finish(self.folder / LEDGER_TABLE, keep_parts=True)
