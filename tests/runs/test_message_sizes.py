@@ -11,10 +11,10 @@ from torch import nn
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
-from fewjoules.physics.message_fit import fit_message_size
+from fewjoules.physics.message_fit import MessageObservation, fit_message_size
 from fewjoules.physics.message_size import MessageSize, least_entry_bits
 from fewjoules.planner.schemes import unified
-from fewjoules.runs.message_sizes import observed_messages
+from fewjoules.runs.message_sizes import mean_broadcast, observed_broadcast, observed_messages
 from fewjoules.runs.task import options_for, prepare, varied
 from fewjoules.runs.training import Task, train_task
 from fewjoules.scenario import Scenario
@@ -100,6 +100,38 @@ def test_observations_are_the_means_of_the_ledger_without_dense_messages_of_coar
     assert found.bits == pytest.approx(8.0 * sparse["payload_bytes"].mean())
     assert found.sparsity == pytest.approx(13_706 / sparse["entries"].mean())
     assert found.weight == sparse.size
+
+
+def last_broadcast(training):
+    return observed_broadcast(training.simulator.state, training.simulator.options)
+
+
+@pytest.mark.parametrize("values", ["float32", "int8", "ternary"])
+def test_the_last_broadcast_is_what_devices_receive_in_the_next_round(values):
+    charged = varied(prepare(Scenario.embedded(), torch.device("cpu")), channel="average")
+    base = options_for(charged, unified(charged.scenario.problem()))
+    base = replace(base, local_steps=5, sparsity=np.full(base.clients, 4.0), target_accuracy=None, evaluate_every=9)
+    server = {"downlink_sparsity": 10.0, "downlink_values": values}
+    found = last_broadcast(train_task(charged, replace(base, rounds=4, **server)))
+    rows = train_task(charged, replace(base, rounds=5, **server)).loop.ledger.rows()
+    assert found.values == values
+    assert 13_706 / found.sparsity == round(13_706 / 10.0)
+    assert set(8.0 * rows["downlink_bytes"][rows["round"] == 5]) == {found.bits}
+
+
+def test_a_dense_broadcast_of_coarse_values_follows_no_law(task):
+    assert last_broadcast(trained(task, (1.0,), "float32")).values == "float32"
+    base = options_for(task, unified(task.scenario.problem()))
+    dense = replace(base, sparsity=np.ones(base.clients), rounds=1, downlink_sparsity=1.0, downlink_values="int8")
+    assert last_broadcast(train_task(task, dense)) is None
+
+
+def test_broadcasts_of_a_pilot_are_one_observation():
+    seen = [MessageObservation("int8", 10.0, 300.0), MessageObservation("int8", 5.0, 500.0)]
+    (mean,) = mean_broadcast(seen)
+    assert (mean.values, mean.bits, mean.weight) == ("int8", 400.0, 2.0)
+    assert 1.0 / mean.sparsity == pytest.approx(0.15), "entries, not sparsities, are averaged"
+    assert mean_broadcast([]) == ()
 
 
 def test_observations_leave_running_statistics_out():

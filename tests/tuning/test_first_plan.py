@@ -78,6 +78,61 @@ def test_a_deadline_that_only_very_sparse_messages_meet_keeps_them():
     assert first_plan(planning, PRIOR).plan.sparsity.max() > VERY_SPARSE
 
 
+def test_a_deadline_that_only_coarse_values_meet_chooses_them():
+    planning = planning_of(2e-7, steps=[1], limits=(1.0, 8.0), round_seconds=10.0)
+    with pytest.raises(fj.InfeasiblePlanError):
+        planning.plan(PRIOR, "float32")
+    assert first_plan(planning, PRIOR).message == "ternary"
+    with pytest.raises(fj.InfeasiblePlanError, match="round_seconds"):
+        first_plan(planning_of(2e-7, steps=[1], limits=(1.0, 8.0), round_seconds=1.0), PRIOR)
+
+
+def with_downlink(joules_per_bit, **downlink):
+    fleet = fj.Fleet(
+        joules_per_bit=[1e-7, 2e-7],
+        joules_per_step=1e-3,
+        downlink_joules_per_bit=[joules_per_bit, 2.0 * joules_per_bit],
+    )
+    server = fj.Downlink(sparsity=(1.0, 400.0), **downlink)
+    return FleetPlanning(
+        ControlProblem(
+            fleet=fleet,
+            rounds=PRIOR,
+            parameters=60_000,
+            sparsity=(1.0, 200.0),
+            local_steps=range(1, 9),
+            downlink=server,
+        )
+    )
+
+
+@given(st.floats(-12.0, -4.0))
+@settings(max_examples=10, deadline=None)
+def test_the_first_plan_is_the_cheapest_over_the_kinds_of_both_directions(power):
+    planning = with_downlink(10.0**power)
+    joules = {
+        (up, down): MESSAGES[up].delay * MESSAGES[down].delay * planning.at_downlink(down).plan(PRIOR, up).energy_joules
+        for up in MESSAGES
+        for down in MESSAGES
+    }
+    found = first_plan(planning, PRIOR)
+    assert found.joules == pytest.approx(min(joules.values()), rel=1e-9)
+    assert found.joules == pytest.approx(joules[found.message, found.planning.downlink_values], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("joules_per_bit", "values"), [(0.0, "float32"), (1e-13, "float32"), (1e-10, "int8"), (1e-6, "ternary")]
+)
+def test_the_dearer_the_downlink_the_coarser_are_its_values(joules_per_bit, values):
+    found = first_plan(with_downlink(joules_per_bit), PRIOR)
+    assert found.planning.downlink_values == values
+    assert found.planning.messages()[found.message][0]["downlink_values"] == values
+
+
+def test_devices_that_stay_away_receive_float32_however_dear_it_is():
+    assert first_plan(with_downlink(1e-6, participation=0.5), PRIOR).planning.downlink_values == "float32"
+
+
 def believes_in_larger_h():
     """A search after the race whose belief prefers another H than that of the race, and its reference."""
     tuner = tuner_of(World.random(16, "dear bits"))

@@ -20,6 +20,7 @@ RESULT = PilotResult(
     reached=False,
     diverged=False,
     messages=(MessageObservation("int8", 4.0, 1234.5, 8.0),),
+    broadcasts=(MessageObservation("ternary", 9.0, 321.0, 4.0),),
 )
 OTHER = dataclasses.replace(RESULT, spec=dataclasses.replace(SPEC, steps=16))
 
@@ -38,6 +39,21 @@ def test_results_come_back_as_they_were(written):
     assert again.find(SPEC) == RESULT
     assert again.find(OTHER.spec) == OTHER
     assert again.find(dataclasses.replace(SPEC, steps=10)) is None
+
+
+def test_a_pilot_with_other_values_from_the_server_is_another_pilot(written):
+    again = PilotJournal(written, IDENTITY)
+    specs = [dataclasses.replace(SPEC, options=SPEC.options | {"downlink_values": one}) for one in ("float32", "int8")]
+    assert [again.find(spec) for spec in specs] == [None, None]
+    again.add(dataclasses.replace(RESULT, spec=specs[1]))
+    assert [again.find(spec) is None for spec in (*specs, SPEC)] == [True, False, False]
+    assert len({one.training_key for one in (*specs, SPEC)}) == 3
+
+
+def test_a_result_without_messages_from_the_server_is_read():
+    told = RESULT.to_dict()
+    del told["broadcasts"]
+    assert PilotResult.from_dict(told) == dataclasses.replace(RESULT, broadcasts=())
 
 
 def test_a_journal_cut_anywhere_keeps_every_whole_line_and_can_be_continued(written):
@@ -63,7 +79,9 @@ def test_a_damaged_line_is_refused_by_its_number(written):
 
 
 def test_a_last_line_that_is_whole_and_damaged_is_refused_too(written):
-    written.write_bytes(written.read_bytes()[:-3] + b"7}\n")
+    whole = written.read_bytes()
+    other_digit = b"1" if whole[-3:-2] == b"7" else b"7"
+    written.write_bytes(whole[:-3] + other_digit + b"}\n")
     with pytest.raises(InvalidInputError, match="damaged: line 3"):
         PilotJournal(written, IDENTITY)
 

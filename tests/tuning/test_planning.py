@@ -27,9 +27,9 @@ def problem_of(sparsity=(1.0, 500.0), fleet=None, **fields):
     )
 
 
-def with_server():
+def with_server(limits=(1.0, 300.0), **fields):
     fleet = fj.Fleet(joules_per_bit=[1e-8, 4e-8], joules_per_step=1e-3, downlink_joules_per_bit=[1e-8, 2e-8])
-    return problem_of(fleet=fleet, downlink=fj.Downlink(sparsity=(1.0, 300.0), weight=0.6))
+    return problem_of(fleet=fleet, downlink=fj.Downlink(sparsity=limits, weight=0.6, **fields))
 
 
 def with_points(round_seconds=None):
@@ -123,6 +123,65 @@ def test_pilots_without_messages_teach_nothing():
     planning.learn_sizes([])
     planning.learn_sizes([result_of([10], [1.0])])
     assert planning.sizes == before
+
+
+@pytest.mark.parametrize("values", MESSAGES)
+def test_the_server_has_the_law_of_the_values_that_it_sends(values):
+    planning = FleetPlanning(with_server()).at_downlink(values)
+    assert planning.at_downlink(values) is planning
+    for message in MESSAGES:
+        server = planning.problem_of(LAW, message).server
+        assert server == replace(planning.problem.server, message=server.message, sparsity=server.sparsity)
+        for sparsity in (8.0, 100.0):
+            usual = usual_bits(PARAMETERS, values, sparsity)
+            assert float(server.message.bits(PARAMETERS, sparsity)) == pytest.approx(usual, rel=0.05)
+        assert message_options(planning, message) == dict(MESSAGES[message].options) | {"downlink_values": values}
+        assert planning.messages()[message][1] == MESSAGES[message].delay * MESSAGES[values].delay
+
+
+def message_options(planning, message):
+    return dict(planning.messages()[message][0])
+
+
+@pytest.mark.parametrize(("limits", "least"), [((1.0, 300.0), 4.0), ((10.0, 300.0), 10.0), ((2.0, 2.0), 2.0)])
+def test_coarse_values_of_the_server_are_planned_from_a_higher_sparsity_on(limits, least):
+    planning = FleetPlanning(with_server(limits))
+    assert planning.at_downlink("ternary").problem_of(LAW, "int8").server.sparsity == (least, limits[1])
+    assert planning.at_downlink("int8").problem_of(LAW, "ternary").server.sparsity == limits
+    assert planning.at_downlink("ternary").plan(LAW, "int8").downlink_sparsity >= least
+
+
+@pytest.mark.parametrize("problem", [problem_of(), with_server(participation=0.5)], ids=["free", "away"])
+def test_the_server_sends_float32_where_it_is_free_and_where_devices_stay_away(problem):
+    """What devices receive after an absence has float32 values whatever the kind."""
+    planning = FleetPlanning(problem)
+    assert tuple(planning.downlink_kinds) == ("float32",)
+    expected = {} if problem.server is None else {"downlink_values": "float32"}
+    assert message_options(planning, "int8") == dict(MESSAGES["int8"].options) | expected
+
+
+def test_the_joules_of_a_round_charge_what_the_server_sends():
+    planning, sparsity = FleetPlanning(with_server()), [20.0, 20.0]
+    joules = {
+        values: planning.at_downlink(values).round_joules("int8", 5, sparsity, 16.0)
+        for values in planning.downlink_kinds
+    }
+    per_bit = float(planning.problem.fleet.downlink_joules_per_bit.sum())
+    for values, found in joules.items():
+        bits = usual_bits(PARAMETERS, values, 16.0) - usual_bits(PARAMETERS, "float32", 16.0)
+        assert found - joules["float32"] == pytest.approx(per_bit * bits, rel=0.05)
+
+
+@pytest.mark.parametrize("values", MESSAGES)
+def test_sizes_of_the_server_are_learned_from_what_it_sent_to_pilots(values):
+    planning = FleetPlanning(with_server())
+    before, uplink = dict(planning.downlink_sizes), dict(planning.sizes)
+    sent = MessageObservation(values, 40.0, 1.15 * usual_bits(PARAMETERS, values, 40.0), 50.0)
+    planning.at_downlink(values).learn_sizes([result_of([10], [1.0], broadcasts=(sent,))])
+    learned = planning.downlink_sizes[values]
+    assert float(learned.bits(PARAMETERS, 40.0)) == pytest.approx(sent.bits, rel=0.03)
+    assert planning.sizes == uplink
+    assert planning.downlink_sizes == before | {values: learned}
 
 
 def test_every_law_that_a_belief_may_hold_can_be_planned():

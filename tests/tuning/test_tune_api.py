@@ -84,6 +84,8 @@ def test_a_loss_or_a_perplexity_may_be_the_target(target):
         ({"clients": [(a, a[:, :1]) for a, _ in CLIENTS]}, "the targets are numbers, not labels, so tune needs a loss"),
         ({"outer": "nesterov"}, "tune chooses outer itself, got 'nesterov'"),
         ({"rounds": 3}, "tune chooses rounds itself"),
+        ({"averaging": 0.1}, "tune chooses averaging itself, got 0.1"),
+        ({"downlink_values": "int8"}, "tune chooses downlink_values itself, got 'int8'"),
         ({"colour": 1}, "train knows the options .* got 'colour'"),
         ({"learning_rate": -1.0}, "learning_rate must be .* got -1"),
         ({"budget": "much"}, "the budget must be"),

@@ -187,6 +187,40 @@ def test_a_recipe_that_was_good_at_one_h_only_is_planned_with_it(found):
     assert plan_of(found).local_steps != 3
 
 
+DEAR = TEXT.replace("downlink_joules_per_bit = 1e-8", "downlink_joules_per_bit = 1e-6")
+
+
+@pytest.fixture(scope="module")
+def dear():
+    return tune_scenario(scenario_of(DEAR), CPU)
+
+
+def test_a_dear_server_sends_coarse_values_in_every_pilot_and_in_the_recipe(dear):
+    assert dear.recipe.message["downlink_values"] == "ternary"
+    assert "ternary values from the server" in dear.recipe.describe()
+    assert {pilot.spec.options["downlink_values"] for pilot in dear.tuned.pilots} == {"ternary"}
+    assert {one.values for pilot in dear.tuned.pilots for one in pilot.broadcasts} == {"ternary"}
+
+
+def test_a_free_server_is_left_as_it_is():
+    free = tune_scenario(scenario_of(trained_with("target_accuracy = 0.8", 'downlink = "free"')), CPU)
+    assert "downlink_values" not in free.recipe.options()
+    assert free.server is None
+    assert not any(pilot.broadcasts for pilot in free.tuned.pilots)
+    text = tuned_text(scenario_of(TEXT), free, "2026-01-01")
+    assert "downlink_message_size" not in text
+
+
+def test_the_file_of_the_recipe_plans_the_server_as_tuning_did(dear):
+    read = scenario_of(tuned_text(scenario_of(DEAR), dear, "2026-01-01"))
+    server, plan = read.recipe_problem().server, ScenarioPlans(read).plan("fewest")
+    assert server.message.bits(650, 8.0) == pytest.approx(dear.server.message.bits(650, 8.0), rel=1e-4)
+    assert server.sparsity == dear.server.sparsity == (4.0, 50.0)
+    assert plan.downlink_sparsity == pytest.approx(dear.tuned.plan.downlink_sparsity, rel=1e-3)
+    assert plan.energy_joules == pytest.approx(dear.tuned.plan.energy_joules, rel=1e-3)
+    assert plan.recipe.options() == dear.recipe.options()
+
+
 def test_progress_calls_the_first_at_the_target_the_best():
     told = []
     tune_scenario(scenario_of(TEXT), CPU, tell=told.append)

@@ -13,16 +13,17 @@ from fewjoules.tuning.books import Budget
 from tests.tuning.worlds import SyntheticLaboratory, World, score, scores, tuner_of
 
 WORLDS = range(60)  # 20 of each kind of fleet
+MANY_WORLDS = range(180)  # medians of 60 lie 0.03 about that of many, and rounding on another processor draws anew
 
 
 @pytest.fixture(scope="module")
 def usual():
-    return scores(WORLDS)
+    return scores(MANY_WORLDS)
 
 
 @pytest.fixture(scope="module")
 def frugal():
-    return scores(WORLDS, budget_part=0.25)
+    return scores(MANY_WORLDS, budget_part=0.25)
 
 
 def told(found):
@@ -46,8 +47,8 @@ def test_step_size_and_plan_are_near_the_best_of_the_chosen_optimiser(usual):
 
 
 def test_a_target_in_reach_is_seldom_given_up(usual, frugal):
-    assert usual.count(None) <= 2
-    assert frugal.count(None) <= 2
+    assert usual.count(None) <= 6
+    assert frugal.count(None) <= 6
 
 
 def test_a_quarter_of_the_budget_makes_the_recipe_little_worse(usual, frugal):
@@ -190,7 +191,7 @@ def with_delay(world, c):
 
 def test_pilots_that_learn_a_law_far_from_the_prior_make_plans_better():
     """With many trainings ahead and money for pilots, where sparsities matter most."""
-    worlds = [with_delay(World.random(seed, "dear bits"), 0.12) for seed in (1, 2, 3)]
+    worlds = [with_delay(World.random(seed, "dear bits"), 0.12) for seed in range(1, 13)]
     plain, learned = (
         [score(world, trainings=trainings, budget=Budget(trainings=20.0)) for world in worlds]
         for trainings in (1, 1000)

@@ -15,8 +15,9 @@ from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError
 from fewjoules.ledger.target import AT_LEAST, AT_MOST, Target
 from fewjoules.ledger.target import OPTIONS as TARGETS
+from fewjoules.physics.message_fit import MessageObservation
 from fewjoules.runs.holdout import hold_out
-from fewjoules.runs.message_sizes import observed_messages
+from fewjoules.runs.message_sizes import mean_broadcast, observed_broadcast, observed_messages
 from fewjoules.runs.training import DIVERGED, Task, Training, in_memory, train_task
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.pilot import BLOWN_UP, PilotResult, PilotSpec
@@ -152,6 +153,7 @@ class _Watch:
     def __init__(self, aim: Aim, spec: PilotSpec, first_loss: float) -> None:
         self._aim, self._spec = aim, spec
         self._steps, self._losses, self._metrics = [0], [first_loss], [math.nan]
+        self._broadcasts: list[MessageObservation] = []
         self._diverged = self._reached = False
         self._loop: TrainingLoop | None = None
 
@@ -173,6 +175,14 @@ class _Watch:
         self._losses.append(report.test_loss)
         self._metrics.append(metric)
         self._reached |= self._aim.reached(metric)
+        self._note_broadcast()
+
+    def _note_broadcast(self) -> None:
+        """Note what the server's change takes, where it is charged."""
+        assert self._loop is not None
+        if self._spec.downlink_sparsity is not None:
+            found = observed_broadcast(self._loop.simulator.state, self._loop.simulator.options)
+            self._broadcasts += [] if found is None else [found]
 
     @property
     def _every(self) -> int:
@@ -195,4 +205,5 @@ class _Watch:
             reached=self._reached,
             diverged=diverged,
             messages=() if diverged else tuple(observed_messages(training)),
+            broadcasts=() if diverged else mean_broadcast(self._broadcasts),
         )

@@ -37,7 +37,8 @@ from fewjoules.tuning.planning import Batches
 
 CHOSEN = (  # by tuning
     *("preset", "rounds", "inner", "momentum", "momentum_state", "outer", "outer_momentum", "residual_decay"),
-    *("compressor", "values", "downlink_sparsity"),
+    "averaging",
+    *("compressor", "values", "downlink_sparsity", "downlink_values"),
     *OPTIONS,
 )
 

@@ -16,6 +16,7 @@ from fewjoules.engine.algorithm.options import overridden
 from fewjoules.errors import InfeasiblePlanError, InvalidInputError, require_integer
 from fewjoules.ledger.target import Target
 from fewjoules.physics.message_size import MessageSize
+from fewjoules.planner.downlink import Downlink
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.recipe import OPTIMISER_OPTIONS, Recipe
@@ -36,7 +37,7 @@ from fewjoules.tuning.books import Budget, trainings_to_pay
 from fewjoules.tuning.naming import optimiser_name
 from fewjoules.tuning.outcome import Tuned
 from fewjoules.tuning.pilot import Laboratory
-from fewjoules.tuning.planning import Batches, FleetPlanning, choice_of
+from fewjoules.tuning.planning import EXACT, Batches, FleetPlanning, choice_of
 from fewjoules.tuning.tuner import Tuner
 
 SEED_OFFSET = 1000  # so that pilots have other weights, batches and parts of the data than the training
@@ -54,7 +55,7 @@ class Tuning:
     ``untuned_joules`` is what a training takes that is not tuned, and ``untuned`` says which; both are None if that is
     unknown, and so is ``plain_law``, the rough law of that training. ``keeps_local_steps``: the law prefers another H,
     but by too little to look for its step size, or none was good there. ``narrower_sparsity``: the recipe is planned
-    within narrower limits of sparsity than the scenario.
+    within narrower limits of sparsity than the scenario. ``server`` is None where the downlink is not charged.
     """
 
     tuned: Tuned
@@ -64,7 +65,7 @@ class Tuning:
     message_size: MessageSize
     sparsity: tuple[float, float]
     narrower_sparsity: bool
-    downlink_weight: float | None
+    server: Downlink | None
     keeps_local_steps: bool
     untuned: str | None
     untuned_joules: float | None
@@ -95,7 +96,7 @@ class Tuning:
 
     def choice(self) -> Choice:
         """Return H and the sparsities of the plan."""
-        return choice_of(self.tuned.plan, self.downlink_weight or 0.0)
+        return choice_of(self.tuned.plan, 0.0 if self.server is None else self.server.weight)
 
     def predicted_rounds(self) -> tuple[float, float, float]:
         """Return the rounds of the plan, and two standard deviations below and above."""
@@ -231,7 +232,10 @@ def tune_task(
     if tell is not None:
         tuner.tell = Teller(tuner, tell)
     tuned = tuner.tune()
-    free, sparsity = tuner.search.plan(), planning.problem_of(problem.rounds, tuned.message).sparsity
+    free = tuner.search.plan()
+    own = planning.at_downlink(str(tuned.message_options.get("downlink_values", EXACT)))
+    planned = own.problem_of(problem.rounds, tuned.message)
+    limits, before = ((one.sparsity, one.server and one.server.sparsity) for one in (planned, problem))
     pace = _pace_of_plain(tuner, laboratory.start()[0])
     joules = None if pace is None else pace * _raced_joules(tuner)
     return Tuning(
@@ -239,10 +243,10 @@ def tune_task(
         aim=aim,
         seed=seed,
         clients=laboratory.clients,
-        message_size=planning.sizes[tuned.message],
-        sparsity=sparsity,
-        narrower_sparsity=sparsity != problem.sparsity,
-        downlink_weight=None if problem.server is None else problem.server.weight,
+        message_size=planned.message_size,
+        sparsity=planned.sparsity,
+        narrower_sparsity=limits != before,
+        server=planned.server,
         keeps_local_steps=free.local_steps != tuned.plan.local_steps,
         untuned=None if joules is None else f"{PLAIN.name} at its best step size, by its pace in the race",
         untuned_joules=joules,

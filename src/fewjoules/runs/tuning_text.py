@@ -22,9 +22,10 @@ def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
         tuned.belief.law(),
         tuned.belief.intervals(),
         limits=_limits(scenario, tuning),
-        downlink_weight=tuning.downlink_weight,
+        downlink_weight=_downlink_weight(tuning),
         participation=_participation(scenario),
         message_size=asdict(tuning.message_size),
+        downlink_message_size=_downlink_size(tuning),
         plain_learning_rate=tuned.plain_rate,
         pilots=len(tuned.pilots),
         pilot_client_steps=tuned.client_steps,
@@ -44,7 +45,7 @@ def _with_plain_law(scenario: Scenario, tuning: Tuning) -> str:
     return with_rounds(
         scenario.text,
         tuning.plain_law,
-        downlink_weight=tuning.downlink_weight,
+        downlink_weight=_downlink_weight(tuning),
         participation=_participation(scenario),
         comment="plain SGD by its pace in the race of fewjoules tune, which is rough",
     )
@@ -68,9 +69,18 @@ def _limits(scenario: Scenario, tuning: Tuning) -> dict[str, Any] | None:
     limits: dict[str, Any] = {"sparsity": {"min": low, "max": high}, "local_steps": chosen}
     if scenario.round_seconds is not None:
         limits["round_seconds"] = scenario.round_seconds
-    if scenario.downlink_sparsity is not None:
-        limits["downlink_sparsity"] = dict(zip(("min", "max"), scenario.downlink_sparsity, strict=True))
+    if tuning.server is not None:
+        limits["downlink_sparsity"] = dict(zip(("min", "max"), tuning.server.sparsity, strict=True))
     return limits
+
+
+def _downlink_size(tuning: Tuning) -> dict[str, float] | None:
+    """Return the law of the server's messages; None where the downlink is not charged."""
+    return None if tuning.server is None else asdict(tuning.server.message_size)
+
+
+def _downlink_weight(tuning: Tuning) -> float | None:
+    return None if tuning.server is None else tuning.server.weight
 
 
 def tuning_record(scenario: Scenario, tuning: Tuning, date: str) -> dict[str, Any]:
@@ -96,7 +106,8 @@ def tuning_record(scenario: Scenario, tuning: Tuning, date: str) -> dict[str, An
         },
         "belief": _belief(tuning),
         "message_size": asdict(tuning.message_size),
-        "downlink_weight": tuning.downlink_weight,
+        "downlink_message_size": _downlink_size(tuning),
+        "downlink_weight": _downlink_weight(tuning),
         "contenders": [_known(asdict(one)) for one in tuned.contenders],
         "books": {
             "pilots": len(tuned.pilots),

@@ -6,6 +6,7 @@ of very few entries stay stable with small step sizes only, and delay training b
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fewjoules.convergence.rounds import RoundsModel
@@ -20,7 +21,7 @@ RIDGE = 1.05  # times the least joules by the prior, that plans without very spa
 
 @dataclass(frozen=True)
 class FirstPlan:
-    """The batch, kind of messages and plan to begin with; ``delay``: times the steps that the usual batch takes."""
+    """The batch, kinds of messages and plan to begin with; ``delay``: times the steps that the usual batch takes."""
 
     planning: Planning
     message: str
@@ -46,13 +47,25 @@ def first_plan(planning: Planning, law: RoundsModel) -> FirstPlan:
 
 
 def _cheapest(planning: Planning, law: RoundsModel) -> FirstPlan:
-    """Return the plan of the fewest joules by a law over all batches and kinds of messages."""
-    delays = first_batches(planning.batches)
-    plannings = [(planning.at_batch(size), delay) for size, delay in delays.items()] or [(planning, 1.0)]
-    found = [
-        FirstPlan(own, name, plan, delay, delay * rounding * plan.energy_joules)
-        for own, delay in plannings
-        for name, (_, rounding) in own.messages().items()
-        for plan in [own.plan(law, name)]
-    ]
+    """Return the plan of the fewest joules by a law over all batches and kinds of messages, the server's included."""
+    found: list[FirstPlan] = []
+    missed: list[InfeasiblePlanError] = []
+    for own, delay in _choices(planning):
+        for name, (_, rounding) in own.messages().items():
+            try:
+                plan = own.plan(law, name)
+            except InfeasiblePlanError as error:  # other values may meet a deadline
+                missed.append(error)
+            else:
+                found.append(FirstPlan(own, name, plan, delay, delay * rounding * plan.energy_joules))
+    if not found:
+        raise missed[0]
     return min(found, key=lambda one: one.joules)
+
+
+def _choices(planning: Planning) -> Iterator[tuple[Planning, float]]:
+    """Yield the planning with every batch and every kind of the server's values; times the steps of the usual batch."""
+    delays = first_batches(planning.batches)
+    for batched, delay in [(planning.at_batch(size), delay) for size, delay in delays.items()] or [(planning, 1.0)]:
+        for values in batched.downlink_kinds:
+            yield batched.at_downlink(values), delay

@@ -62,7 +62,7 @@ _TRAINING = ("options", "local_steps", "sparsity", "downlink_sparsity", "start")
 
 @dataclass(frozen=True, kw_only=True)
 class PilotResult:
-    """The curve of a pilot on the data kept aside, how it ended, and what its messages took."""
+    """The curve of a pilot on the data kept aside, how it ended, and what its messages and those to it took."""
 
     spec: PilotSpec
     rounds: int
@@ -72,6 +72,7 @@ class PilotResult:
     reached: bool
     diverged: bool
     messages: tuple[MessageObservation, ...] = ()
+    broadcasts: tuple[MessageObservation, ...] = ()
 
     @property
     def local_steps_taken(self) -> int:
@@ -122,8 +123,10 @@ class PilotResult:
         told = dict(data["spec"])
         spec = PilotSpec(**told | {"sparsity": tuple(told["sparsity"])})
         curves = {name: tuple(data[name]) for name in ("steps", "losses", "metrics")}
-        messages = tuple(MessageObservation(**one) for one in data["messages"])
-        return cls(**{**data, **curves, "spec": spec, "messages": messages})
+        sizes = {
+            name: tuple(MessageObservation(**one) for one in data.get(name, ())) for name in ("messages", "broadcasts")
+        }
+        return cls(**{**data, **curves, **sizes, "spec": spec})
 
 
 class Laboratory(Protocol):

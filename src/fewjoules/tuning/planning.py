@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -12,12 +12,14 @@ from fewjoules.convergence.rounds import RoundsModel
 from fewjoules.physics.message_fit import MessageObservation, fit_message_size, usual_bits
 from fewjoules.physics.message_size import MessageSize, least_entry_bits
 from fewjoules.planner.choosing_points import PointChoices, at_points
+from fewjoules.planner.downlink import Downlink
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.schemes import flexible
 from fewjoules.tuning.belief import LEAST_Q, Choice
 from fewjoules.tuning.pilot import OptionValue, PilotResult
 
+EXACT = "float32"  # values of a server that rounds nothing
 COARSE_SPARSITY = 4.0  # messages of coarse values are planned from here on, where their law holds
 BATCH_FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # times the usual batch
 SMALLEST_BATCH = 2
@@ -97,6 +99,13 @@ class Planning(Protocol):
     def at_batch(self, size: int) -> "Planning":
         """Return the planning of the same devices with another batch."""
 
+    @property
+    def downlink_kinds(self) -> Sequence[str]:
+        """Kinds of values to choose from for the server's messages."""
+
+    def at_downlink(self, values: str) -> "Planning":
+        """Return the planning of the same devices with another kind of values from the server."""
+
 
 def choice_of(plan: Plan, downlink_weight: float) -> Choice:
     """Return H and the sparsities of a plan as a belief takes them."""
@@ -115,12 +124,15 @@ def choice_of(plan: Plan, downlink_weight: float) -> Choice:
 class FleetPlanning:
     """Plans for one fleet, model and limits; ``problem`` has any rounds model.
 
-    ``batches`` may be chosen where a sample has a price; ``batch_size`` is the one of ``problem``.
+    ``batches`` may be chosen where a sample has a price; ``batch_size`` is the one of ``problem``. The server sends
+    ``downlink_values``, whose sizes are ``downlink_sizes``.
     """
 
     problem: ControlProblem
     kinds: Sequence[str] = tuple(MESSAGES)
     sizes: dict[str, MessageSize] = field(default_factory=dict)
+    downlink_values: str = EXACT
+    downlink_sizes: dict[str, MessageSize] = field(default_factory=dict)
     batches: Batches | None = None
     batch_size: int | None = None
     most_sparsity: float = math.inf
@@ -130,7 +142,10 @@ class FleetPlanning:
         if self.batch_size is None and self.batches is not None:
             self.batch_size = self.batches.usual
         for kind in self.kinds:
-            self.sizes.setdefault(kind, self._usual_size(kind))
+            self.sizes.setdefault(kind, _usual_size(self.problem.parameters, kind, self._least_entry_bits(kind)))
+        for kind in self.downlink_kinds:
+            least = self._least_downlink_entry_bits(kind)
+            self.downlink_sizes.setdefault(kind, _usual_size(self.problem.parameters, kind, least))
 
     @property
     def downlink_weight(self) -> float:
@@ -147,9 +162,26 @@ class FleetPlanning:
             return self
         return replace(self, problem=self.batches.problem_at(size), batch_size=size)
 
+    @property
+    def downlink_kinds(self) -> Sequence[str]:
+        """Kinds of values to choose from for the server's messages.
+
+        Where the downlink is free there is nothing to choose; where devices stay away, they receive float32 values
+        whatever the kind.
+        """
+        server = self.problem.server
+        return (EXACT,) if server is None or server.participation < 1.0 else tuple(MESSAGES)
+
+    def at_downlink(self, values: str) -> "FleetPlanning":
+        """Return the planning with other values from the server; they learn the sizes of messages together."""
+        return self if values == self.downlink_values else replace(self, downlink_values=values)
+
     def messages(self) -> dict[str, tuple[Mapping[str, OptionValue], float]]:
-        """Return the options and the expected delay of each kind."""
-        return {kind: (MESSAGES[kind].options, MESSAGES[kind].delay) for kind in self.kinds}
+        """Return the options and the expected delay of each kind, together with those of the server's messages."""
+        charged = self.problem.server is not None
+        server = {"downlink_values": self.downlink_values} if charged else {}
+        delay = MESSAGES[self.downlink_values].delay
+        return {kind: ({**MESSAGES[kind].options, **server}, delay * MESSAGES[kind].delay) for kind in self.kinds}
 
     def plan(self, law: RoundsModel, message: str, local_steps: int | None = None) -> Plan:
         """Return the certified plan, with any H or with this one."""
@@ -169,27 +201,54 @@ class FleetPlanning:
     def problem_of(self, law: RoundsModel, message: str) -> ControlProblem:
         """Return the control problem with a law and the size of these messages."""
         low, high = self.problem.sparsity
-        high = max(low, min(high, self.most_sparsity))
-        low = max(low, min(COARSE_SPARSITY, high)) if MESSAGES[message].coarse else low
-        return replace(self.problem, rounds=law, message=self.sizes[message], sparsity=(low, high))
+        limits = _limits_of(message, low, max(low, min(high, self.most_sparsity)))
+        size, downlink = self.sizes[message], self._downlink()
+        return replace(self.problem, rounds=law, message=size, sparsity=limits, downlink=downlink)
+
+    def _downlink(self) -> Downlink | Literal["free"]:
+        """Return the server's choice with the size of its messages."""
+        server = self.problem.server
+        if server is None:
+            return "free"
+        limits = _limits_of(self.downlink_values, *server.sparsity)
+        return replace(server, message=self.downlink_sizes[self.downlink_values], sparsity=limits)
 
     def learn_sizes(self, results: Sequence[PilotResult]) -> None:
-        """Fit the sizes of the kinds that pilots have sent."""
-        seen = [one for result in results for one in result.messages]
-        if seen:
-            self.sizes |= self._fitted(seen)
+        """Fit the sizes of the kinds that pilots have sent, and of those that were sent to them."""
+        sent = [one for result in results for one in result.messages]
+        received = [one for result in results for one in result.broadcasts]
+        self.sizes |= _fitted(self.problem.parameters, sent, self._least_entry_bits)
+        self.downlink_sizes |= _fitted(self.problem.parameters, received, self._least_downlink_entry_bits)
 
-    def _usual_size(self, kind: str) -> MessageSize:
-        """Return the law that the fit's prior has, by fitting it to itself."""
-        parameters = self.problem.parameters
-        points = [one for one in _PRIOR_SPARSITIES if one <= parameters] or [min(2.0, float(parameters))]
-        usual = [MessageObservation(kind, one, usual_bits(parameters, kind, one)) for one in points if one >= 2.0]
-        return self._fitted(usual)[kind] if usual else MessageSize.formula_25(32)
+    def _least_entry_bits(self, kind: str) -> float:
+        """Return the entry_bits that a law of the devices' messages needs for any plan."""
+        low, _ = _limits_of(kind, *self.problem.sparsity)
+        return least_entry_bits(low, LEAST_Q, batteries=self.problem.has_batteries)
 
-    def _fitted(self, observations: Sequence[MessageObservation]) -> dict[str, MessageSize]:
-        laws = {}
-        for kind in dict.fromkeys(one.values for one in observations):
-            low = COARSE_SPARSITY if kind in MESSAGES and MESSAGES[kind].coarse else 1.0
-            least = least_entry_bits(max(self.problem.sparsity[0], low), LEAST_Q, batteries=self.problem.has_batteries)
-            laws[kind] = fit_message_size(self.problem.parameters, observations, least=least).laws[kind]
-        return laws
+    def _least_downlink_entry_bits(self, kind: str) -> float:
+        """Return the same for the server's messages."""
+        server = self.problem.server
+        low, _ = _limits_of(kind, *(self.problem.sparsity if server is None else server.sparsity))
+        return least_entry_bits(low, LEAST_Q, batteries=False)
+
+
+def _limits_of(kind: str, low: float, high: float) -> tuple[float, float]:
+    """Return the limits of the sparsity that messages of a kind are planned within."""
+    return (max(low, min(COARSE_SPARSITY, high)), high) if MESSAGES[kind].coarse else (low, high)
+
+
+def _fitted(
+    parameters: int, observations: Sequence[MessageObservation], least_entry_bits_of: Callable[[str], float]
+) -> dict[str, MessageSize]:
+    """Return the law of each kind that was observed."""
+    return {
+        kind: fit_message_size(parameters, observations, least=least_entry_bits_of(kind)).laws[kind]
+        for kind in dict.fromkeys(one.values for one in observations)
+    }
+
+
+def _usual_size(parameters: int, kind: str, least: float) -> MessageSize:
+    """Return the law that the fit's prior has, by fitting it to itself."""
+    points = [one for one in _PRIOR_SPARSITIES if one <= parameters] or [min(2.0, float(parameters))]
+    usual = [MessageObservation(kind, one, usual_bits(parameters, kind, one)) for one in points if one >= 2.0]
+    return fit_message_size(parameters, usual, least=least).laws[kind] if usual else MessageSize.formula_25(32)

@@ -1,7 +1,7 @@
 """Tuning from start to end: race optimisers at the plan of the prior law, learn the winner's law, plan again.
 
-    1. Plan with the prior of the law and the costs of the fleet: H, sparsities, kind of values, and the batch where a
-       sample has a price (first_plan.py).
+    1. Plan with the prior of the law and the costs of the fleet: H, sparsities, kinds of values (the server's too
+       where receiving has a price), and the batch where a sample has one (first_plan.py).
     2. Race optimisers and step sizes there by successive halving (heats.py, race.py).
     3. Train the best arms to the target (finals.py). The winner's steps tell the scale of the law (reference.py).
     4. Try other batches where they promise fewer joules (batches.py).
@@ -98,7 +98,7 @@ class Tuner:
     def _outcome(self, race: Race, plain_rate: float, plan: Plan, arm: Arm) -> Tuned:
         search = self.search
         _, decisions = decisions_of(search)
-        options, _ = self.planning.messages()[search.message]
+        options, _ = search.planning.messages()[search.message]
         return Tuned(
             optimiser=arm.optimiser.name,
             optimiser_options=search.optimiser_options(arm, plan.local_steps),
