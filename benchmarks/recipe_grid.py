@@ -1,9 +1,10 @@
 """Brute force over recipes: python benchmarks/recipe_grid.py --task mnist --out grid.jsonl
 
 Trains every optimiser, step size, H, sparsity and value kind of a grid to the target of a task and writes the curve of
-each run, one JSON object a line: loss and accuracy on data kept aside from training and on the test set, and the mean
-bits of a message. What a run costs on devices follows from its steps and bits, so that one grid serves fleets of every
-cost. Runs that are in the file already are not repeated.
+each run, one JSON object a line: loss and accuracy on data kept aside from training and on the test set, of the last
+model and of the mean of recent ones, and the mean bits of a message. What a run costs on devices follows from its steps
+and bits, so that one grid serves fleets of every cost. Runs that are in the file already are not repeated. ``--best N``
+trains only the N cheapest recipes of the file at each price of a bit, with other seeds.
 """
 
 import argparse
@@ -14,14 +15,17 @@ import multiprocessing
 import os
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fewjoules.tuning.arms import AVERAGING
+
 HELD_ASIDE = 0.1
-EVALUATE_STEPS = 10
+PRICES = (1.0, 1000.0)  # of a bit, times those of the scenario
+MODELS = {"last": "test_accuracy", "mean": "mean_test_accuracy"}  # columns of the curves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +39,7 @@ class GridTask:
     optimisers: dict[str, tuple[dict[str, Any], tuple[float, ...]]]
     cells: tuple[tuple[int, float], ...]
     ternary_cells: tuple[tuple[int, float], ...] = ()
-    training: dict[str, Any] = field(default_factory=dict)
-    architecture: str | None = None
+    evaluate_steps: int = 10
 
 
 def optimisers(
@@ -56,7 +59,11 @@ def optimisers(
 
 _MNIST = optimisers((0.1, 0.2, 0.4), (0.02, 0.05, 0.1, 0.2), (0.05, 0.1, 0.2), (0.001, 0.002, 0.005))
 _FEW = ((1, 30.0), (4, 100.0), (16, 30.0))
-_CIFAR = optimisers((0.1, 0.2, 0.4, 0.8), (0.05, 0.1, 0.2), (0.1, 0.2, 0.4), (0.001, 0.002, 0.005))
+_CIFAR = {
+    name: (options, rates)
+    for name, (options, rates) in optimisers((0.2, 0.4, 0.8), (0.05, 0.1), (0.1, 0.2), (0.002, 0.004, 0.008)).items()
+    if name not in ("inner reset", "inner kept")
+}
 TASKS = {
     "digits": GridTask(
         scenario=None,
@@ -86,13 +93,13 @@ TASKS = {
     ),
     "cifar10": GridTask(
         scenario="fig2ab.toml",
-        architecture="resnet20-gn",
         target=0.65,
-        most_steps=2000,
+        most_steps=1500,
         precision="bf16",
         optimisers=_CIFAR,
-        cells=((1, 100.0), (5, 100.0), (20, 20.0), (1, 1000.0), (20, 300.0)),
-        ternary_cells=((5, 100.0), (1, 1000.0)),
+        cells=((1, 8.0), (1, 100.0), (5, 100.0)),
+        ternary_cells=((1, 250.0), (5, 100.0)),
+        evaluate_steps=50,
     ),
 }
 
@@ -119,11 +126,10 @@ class Bench:
 
         from fewjoules.runs.device import choose_device
         from fewjoules.runs.task import prepare
-        from fewjoules.scenario import Scenario
 
         torch.set_num_threads(1)
         self.grid = TASKS[name]
-        scenario = Scenario.embedded() if self.grid.scenario is None else _scenario(self.grid)
+        scenario = _scenario(self.grid)
         self.task = prepare(scenario, choose_device(device), data_dir)
         self.graphs: dict[Any, Any] = {}
         self.precision = self.grid.precision if self.task.device.type == "cuda" else "float32"
@@ -150,14 +156,17 @@ class Bench:
             compressor="ternary" if spec["values"] == "ternary" else "top-k",
             precision=self.precision,
             downlink="free",
-            evaluate_every=max(1, EVALUATE_STEPS // H),
+            evaluate_every=max(1, self.grid.evaluate_steps // H),
+            averaging=AVERAGING,
             **spec["options"],
         )
-        curve: dict[str, list[float]] = {"steps": [], "loss": [], "accuracy": [], "test_loss": [], "test_accuracy": []}
+        names = ("loss", "accuracy", "test_loss", "test_accuracy", "mean_accuracy", "mean_test_accuracy")
+        curve: dict[str, list[float]] = {name: [] for name in ("steps", *names)}
         seen: dict[str, Any] = {}
 
         def opened(simulator: Any) -> Any:
             seen["simulator"] = simulator
+            seen["aside"] = simulator.evaluator(task.model, task.loss, task.test)
             seen["test"] = simulator.evaluator(task.model, task.loss, whole.test)
             return in_memory(simulator)
 
@@ -167,16 +176,16 @@ class Bench:
             state = seen["simulator"].state
             if state.round != report.round:
                 return
-            tested = seen["test"](state.weights, state.buffers)
-            for key, value in zip(
-                curve, (report.round * H, report.test_loss, report.test_accuracy, *tested), strict=True
-            ):
-                curve[key].append(value if key == "steps" else round(value, 5))
+            last, mean = (state.weights, state.buffers), state.result
+            found = (*seen["aside"](*last), *seen["test"](*last), report.test_accuracy, seen["test"](*mean)[1])
+            curve["steps"].append(report.round * H)
+            for name, value in zip(names, found, strict=True):
+                curve[name].append(round(value, 5))
 
         def done() -> bool:
-            last = [curve[key][-1] if curve[key] else 0.0 for key in ("accuracy", "test_accuracy", "loss")]
-            best = [max(curve[key], default=0.0) for key in ("accuracy", "test_accuracy")]
-            return min(best) >= self.grid.target or not last[2] < 50.0
+            best = [max(curve[key], default=0.0) for key in names if "accuracy" in key]
+            blown_up = bool(curve["loss"]) and not curve["loss"][-1] < 50.0
+            return min(best) >= self.grid.target or blown_up
 
         reason = "diverged"
         try:
@@ -206,11 +215,7 @@ def _scenario(grid: GridTask) -> Any:
     from fewjoules.scenario import Scenario
     from fewjoules_reproduction.embedded import embedded_scenario
 
-    scenario = embedded_scenario(str(grid.scenario))
-    if grid.architecture is None:
-        return scenario
-    text = scenario.text.replace('architecture = "resnet20"', f'architecture = "{grid.architecture}"')
-    return Scenario.from_text(text, scenario.name, scenario.folder)
+    return Scenario.embedded() if grid.scenario is None else embedded_scenario(grid.scenario)
 
 
 _bench: list[Bench] = []
@@ -239,9 +244,6 @@ def report(task: GridTask, runs: list[dict[str, Any]]) -> None:
     """Print the steps of every run to the target on the test set, and the cheapest runs for two prices of a bit."""
     from report import print_table
 
-    from fewjoules.scenario import Scenario
-
-    fleet = (Scenario.embedded() if task.scenario is None else _scenario(task)).fleet
     for values in dict.fromkeys(run["values"] for run in runs):
         own = [run for run in runs if run["values"] == values]
         cells = sorted({(run["H"], run["delta"]) for run in own})
@@ -252,24 +254,41 @@ def report(task: GridTask, runs: list[dict[str, Any]]) -> None:
             rows.append([f"{name} {rate:g}", *(_both(found.get(cell), task.target) for cell in cells)])
         print_table(["optimiser", *(f"{H} x {delta:g}" for H, delta in cells)], rows)
     _print_law(task, [run for run in runs if run["values"] == "float32"])
-    for scale in (1.0, 1000.0):
-        costs = []
+    for scale in PRICES:
+        print(f"\nthe cheapest runs with bits {scale:g} times as dear, to the target on the test set")
+        rows = []
+        for joules, model, run in cheapest(task, runs, scale)[:12]:
+            recipe = (f"{run['optimiser']} {run['rate']:g}", f"{run['H']} x {run['delta']:g}", run["values"], model)
+            rows.append([*recipe, str(run["seed"]), f"{joules:.3g}"])
+        print_table(["optimiser", "H x sparsity", "values", "model", "seed", "J"], rows, text_columns=4)
+
+
+def cheapest(task: GridTask, runs: list[dict[str, Any]], scale: float) -> list[tuple[float, str, dict[str, Any]]]:
+    """Return joules, model and run, the fewest joules first, with bits so many times as dear."""
+    fleet, found = _scenario(task).fleet, []
+    for model, column in MODELS.items():
         for run in runs:
-            steps = _steps_to(run, task.target, "test_accuracy")
+            steps = _steps_to(run, task.target, column)
             if steps is not None and run["message_bits"] is not None:
                 bits = scale * float(np.sum(fleet.joules_per_bit)) * run["message_bits"] / run["H"]
-                costs.append((steps * (float(np.sum(fleet.joules_per_step)) + bits), run))
-        print(f"\nthe cheapest runs with bits {scale:g} times as dear")
-        rows = [
-            [f"{run['optimiser']} {run['rate']:g}", f"{run['H']} x {run['delta']:g}", run["values"], f"{joules:.3g}"]
-            for joules, run in sorted(costs, key=lambda pair: pair[0])[:8]
-        ]
-        print_table(["optimiser", "H x sparsity", "values", "J"], rows, text_columns=3)
+                found.append((steps * (float(np.sum(fleet.joules_per_step)) + bits), model, run))
+    return sorted(found, key=lambda one: one[0])
+
+
+def best_specs(task: GridTask, runs: list[dict[str, Any]], most: int, seeds: list[int]) -> list[Spec]:
+    """Return the runs of the cheapest recipes at each price with other seeds."""
+    chosen: dict[str, Spec] = {}
+    for scale in PRICES:
+        own = {key_of(run): run for _, _, run in cheapest(task, runs, scale)}
+        chosen |= dict(list(own.items())[:most])
+    keys = ("optimiser", "options", "rate", "H", "delta", "values")
+    return [{key: run[key] for key in keys} | {"seed": seed} for run in chosen.values() for seed in seeds]
 
 
 def _print_law(task: GridTask, runs: list[dict[str, Any]]) -> None:
     """Fit the rounds law to the best optimiser and step size of every cell, by the steps on the data kept aside."""
     from fewjoules.convergence.fit import PilotRuns, fit_power_law_rounds
+    from fewjoules.errors import InvalidInputError
 
     best: dict[tuple[int, float], int] = {}
     for run in runs:
@@ -277,7 +296,11 @@ def _print_law(task: GridTask, runs: list[dict[str, Any]]) -> None:
         if steps is not None:
             best[cell] = min(steps, best.get(cell, steps))
     H, delta = (np.array(column, dtype=np.float64) for column in zip(*best, strict=True))
-    fit = fit_power_law_rounds(PilotRuns(sparsity=delta, local_steps=H, rounds=np.array(list(best.values())) / H))
+    try:
+        fit = fit_power_law_rounds(PilotRuns(sparsity=delta, local_steps=H, rounds=np.array(list(best.values())) / H))
+    except InvalidInputError as error:
+        print(f"\nno law of {len(best)} cells: {error}")
+        return
     ends = ", ".join(f"{name} {low:.3g} to {high:.3g}" for name, (low, high) in fit.intervals.items())
     rms = float(np.sqrt(np.mean(fit.log_residuals**2)))
     print(f"\nlaw of the best of each of {len(best)} cells: {fit.model}, rms of ln K {rms:.3f}; 95 %: {ends}")
@@ -304,16 +327,21 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1000])
     parser.add_argument("--values", choices=["float32", "ternary"], help="only runs with these values")
+    parser.add_argument("--best", type=int, help="only so many of the cheapest recipes of the file, at each price")
     parser.add_argument("--report", action="store_true", help="only print the tables of the file")
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no further run after so long")
     given = parser.parse_args()
     if given.report:
         report(TASKS[given.task], [json.loads(line) for line in given.out.read_text().splitlines()])
         return
-    done = set()
+    task, runs = TASKS[given.task], []
     if given.out.exists():
-        done = {key_of(json.loads(line)) for line in given.out.read_text().splitlines()}
-    specs = [spec for seed in given.seeds for spec in specs_of(TASKS[given.task], seed) if key_of(spec) not in done]
+        runs = [json.loads(line) for line in given.out.read_text().splitlines()]
+    specs = [spec for seed in given.seeds for spec in specs_of(task, seed)]
+    if given.best is not None:
+        specs = best_specs(task, runs, given.best, given.seeds)
+    done = set(map(key_of, runs))
+    specs = [spec for spec in specs if key_of(spec) not in done]
     specs = [spec for spec in specs if given.values in (None, spec["values"])]
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()

@@ -37,15 +37,22 @@ class Study:
         return tuple(BASELINES) if self.entries is None else self.entries
 
     def grid_best(self) -> dict[str, tuple[dict[str, Any], int, float]]:
-        """Return options, H and sparsity of the best recipes of a brute-force grid, by name."""
+        """Return options, H and sparsity of the best recipes of a brute-force grid, by name.
+
+        Each hands out its last model and, once more, the mean of recent ones.
+        """
         from recipe_grid import optimisers
+
+        from fewjoules.tuning.arms import AVERAGING
 
         options = {name: own for name, (own, _) in optimisers((), (), (), ()).items()}
         found = {}
         for name, rate, local_steps, sparsity, values in self.grid:
             message = {"compressor": "ternary" if values == "ternary" else "top-k"}
             told = f"grid: {name} {rate:g}, {local_steps} x {sparsity:g}, {values}"
-            found[told] = ({"inner": "sgd"} | options[name] | message | {"learning_rate": rate}, local_steps, sparsity)
+            whole = {"inner": "sgd"} | options[name] | message | {"learning_rate": rate}
+            found[told] = (whole, local_steps, sparsity)
+            found[f"{told}, mean"] = (whole | {"averaging": AVERAGING}, local_steps, sparsity)
         return found
 
 
@@ -88,11 +95,12 @@ _TINY = {
     "count = 10": "count = 3",
     "batch_size = 16": "batch_size = 4",
 }
-_LSTM = {"width = 128": "width = 256", "depth = 6": "depth = 2", "heads = 4": "", '"gpt" ': '"lstm"'}
+_FEW_ROLES = {"count = 30": "count = 9", "count = 10": "count = 3"}
+_LSTM = _FEW_ROLES | {"width = 128": "width = 256", "depth = 6": "depth = 2", "heads = 4": "", '"gpt" ': '"lstm"'}
 TEXT_STUDIES = {
     "gpt-tiny": _text(sgd=1.0, adam=0.005, target=2.55, most_steps=800, data="gpt-tiny", changes=_TINY),
-    "gpt": _text(sgd=0.5, adam=0.001, target=1.8, most_steps=6000, data="gpt", evaluate_steps=50),
-    "lstm": _text(sgd=2.0, adam=0.003, target=1.9, most_steps=6000, data="lstm", evaluate_steps=50, changes=_LSTM),
+    "gpt": _text(sgd=0.5, adam=0.001, target=2.2, most_steps=2500, data="gpt", evaluate_steps=50, changes=_FEW_ROLES),
+    "lstm": _text(sgd=2.0, adam=0.003, target=2.2, most_steps=2500, data="lstm", evaluate_steps=50, changes=_LSTM),
 }
 STUDIES = {
     "digits": Study(

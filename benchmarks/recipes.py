@@ -4,7 +4,8 @@ For each study (a task and the costs of its devices) this tunes a recipe with th
 tunes the step size of the paper's plan and of every baseline by one rule, and trains all of them with several seeds to
 the target accuracy on the test set. The rule: the step size that reaches the target in the fewest rounds on data kept
 aside, with the seed of tuning, in steps of a factor of 2 from a usual one on, until a larger one is worse or diverges.
-Tuned recipes are also trained to the target on data kept aside, as pilots are, to compare predictions like with like.
+Tuned recipes are also trained to the target on data kept aside, as pilots are, to compare predictions like with like,
+and with their last model handed out instead of the mean of recent ones; some of the others with the mean.
 Every finished piece of work is one line of the file; a second start goes on. ``--report`` prints tables of the file.
 
 All of it on a GPU, as many processes at once as fit (under MPS they share it well; each loads its own data, and
@@ -36,10 +37,14 @@ import numpy as np
 from recipe_studies import BASELINES, STUDIES, scenario_of
 from report import describe_run, print_table
 
+from fewjoules.tuning.arms import AVERAGING
+
 TUNING_SEED = 1000
 ASIDE_SEEDS = 3  # trainings that are judged by data kept aside, as pilots are
 _LAW_CELLS = ((1, 1.0), (8, 1.0), (32, 1.0), (8, 20.0), (1, 100.0), (32, 100.0))  # H and sparsity of the pilots
 _LAW_NOISE = 0.1  # standard deviation of ln(steps) from seed to seed, assumed
+_ALSO_AVERAGED = ("flexible", "local momentum [YU19]", "slowmo")  # also hand out the mean of recent models
+_KINDS = ("tune", "law", "rate", "run")  # of work, what others wait for first
 Record = dict[str, Any]
 
 
@@ -312,7 +317,7 @@ def first_jobs(names: list[str]) -> list[Record]:
         if study.data not in seen:
             seen.add(study.data)
             jobs += [{"study": name, "kind": "rate", "entry": entry} for entry in study.baselines()]
-    return jobs
+    return sorted(jobs, key=lambda job: _KINDS.index(job["kind"]))
 
 
 def grid_trainings(name: str) -> list[Record]:
@@ -349,7 +354,12 @@ def trainings_of(record: Record) -> list[Record]:
         options = options | {"learning_rate": found["rate"]}
     same = {"study": record["study"], "kind": "run", "entry": entry, "options": options, "H": H, "sparsity": sparsity}
     runs = [same | {"seed": seed} for seed in range(study.seeds)]
-    return runs + [same | {"seed": seed, "aside": True} for seed in range(ASIDE_SEEDS) if entry == "fewest"]
+    if entry == "fewest":
+        runs += [one | {"entry": f"{entry}, last model", "options": options | {"averaging": 0.0}} for one in runs]
+        runs += [same | {"seed": seed, "aside": True} for seed in range(ASIDE_SEEDS)]
+    if entry in _ALSO_AVERAGED:
+        runs += [one | {"entry": f"{entry}, mean", "options": options | {"averaging": AVERAGING}} for one in runs]
+    return runs
 
 
 def entry_of(study: str, name: str) -> tuple[dict[str, Any], int, list[float], float]:
@@ -411,7 +421,7 @@ def report(names: list[str], done: dict[str, Record]) -> None:
             own = record["study"] == name
             if record["kind"] != "run" or "error" in record["found"] or record.get("aside"):
                 continue
-            if not own and not (shared and record["entry"] in BASELINES):
+            if not own and not (shared and record["entry"].removesuffix(", mean") in BASELINES):
                 continue
             found = record["found"]
             scale = study.bit_scale / STUDIES[record["study"]].bit_scale

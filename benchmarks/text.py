@@ -22,12 +22,12 @@ from recipe_studies import TEXT_STUDIES
 from report import describe_run, print_table
 
 Record = dict[str, Any]
-CLIENTS = (10, 100)
-TURNS = {"cpu": 5, "cuda": 20}
+CLIENTS = (10, 40)
+TURNS = {"cpu": 5, "cuda": 4}
 
 
 def speed_jobs(studies: list[str], device: str) -> list[Record]:
-    """Return what is measured: each network in float32 with 10 clients, on a GPU also in bf16 and with 100."""
+    """Return what is measured: each network in float32 with 10 clients, on a GPU also in bf16 and with 40."""
     models = [model for name in studies for model in ({"gpt-tiny": ["gpt-tiny", "lstm-tiny"]}.get(name) or [name])]
     precisions, clients = (("float32",), CLIENTS[:1]) if device == "cpu" else (("float32", "bf16"), CLIENTS)
     return [
