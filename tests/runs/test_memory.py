@@ -28,8 +28,10 @@ GIBIBYTE = 2**30
 
 # What a training needs.
 
+# on one core, since how far the peaks of several threads coincide depends on what else the machine does
 MEASURE = """
 import json, os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from pathlib import Path
 import numpy as np, torch
 from fewjoules.engine.algorithm.options import TrainingOptions
