@@ -28,7 +28,7 @@ def write_sealed(path: Path, data: dict[str, Any], *, indent: int | None = 1) ->
 
 
 def read_sealed(path: Path) -> Any:
-    """Read JSON without its checksum; refuse a table that does not fit it. Files without one, of old, are read."""
+    """Read JSON without its checksum; refuse a table that does not fit it. Older files without one are read."""
     try:
         data = json.loads(read_text(path))
     except (json.JSONDecodeError, RecursionError) as error:
