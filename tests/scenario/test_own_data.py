@@ -182,7 +182,7 @@ def test_samples_that_only_the_function_can_see_change_the_identity(folder):
         ("ragged", (), "clients[2] must have inputs like those of clients[0]"),
         ("unequal", ('partition = "iid"',), "training.partition is unused"),
         ("unequal", ("data_memory_gib = -1.0",), "training.data_memory_gib must be at least 0"),
-        ("numbers", ('partition = "shards"', "shards_per_client = 1"), "needs one for each sample"),
+        ("numbers", ('partition = "shards"', "shards_per_client = 1"), "needs a label for each sample"),
         ("two", ("target_accuracy = 0.5",), "each of 3 devices"),
         ("numbers", ("target_loss = 0.5",), "training.target_loss needs test data"),
         ("numbers", ('target_metric = "f1 >= 0.5"',), "training.target_metric needs test data"),

@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(old, new, message):
 
 PARTITIONS = {
     "too many devices": ("count = 3", "count = 5", r"as many roles as clients \(5\), got 4"),
-    "labels": ('"roles"', '"shards"\nshards_per_client = 2', "needs one for each sample, which 'shakespeare' has not"),
+    "labels": ('"roles"', '"shards"\nshards_per_client = 2', "a label for each sample, which 'shakespeare' does not"),
     "no window": ("context = 16", "context = 2000", "no role is long enough for one window of context = 2000 to test"),
 }
 

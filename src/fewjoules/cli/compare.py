@@ -39,15 +39,15 @@ def compare(
             metavar="NAMES",
             help=f"Schemes and presets to train, separated by commas; paper: {', '.join(SCHEMES)}; all: these and the "
             "presets of docs/training.md; levers: from flexible to fewest, one change at a time. "
-            "Default: paper; levers,fedavg,dense if there is a [recipe].",
+            "Default: paper; levers,fedavg,dense if there are [rounds] and [recipe].",
         ),
     ] = None,
     seeds: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
             metavar="N",
-            help=f"Train each scheme with N seeds (1 to {MOST_SEEDS}) from training.seed on. From 3 on, ties within "
-            "the noise are told. Default: 1.",
+            help=f"Train each scheme with N seeds (1 to {MOST_SEEDS}) from training.seed on. With 3 or more, the "
+            "table marks ties within the noise. Default: 1.",
         ),
     ] = None,
     rate: Annotated[

@@ -11,7 +11,7 @@ ONCE = "compiling kernels, once per machine"
 def compiling_told(begins: Callable[[str], None], ends: Callable[[], None]) -> Iterator[None]:
     """Call ``begins`` with a sentence when a kernel begins to compile and ``ends`` when it is compiled.
 
-    Kernels that another one calls are compiled within it and not told; kernels of the cache are not compiled.
+    Kernels that another one calls are compiled with it and not announced; kernels of the cache are not compiled.
     """
     from numba.core import event
 

@@ -86,7 +86,7 @@ def entries_of(planning: ScenarioPlans, names: Sequence[str], rates: dict[str, f
 
 
 def _each_lever(names: Sequence[str]) -> list[str]:
-    """Return the names with each lever by its own."""
+    """Return the names, with ``levers`` replaced by the names of all levers."""
     return list(dict.fromkeys(one for name in names for one in (LEVERS if name == ALL_LEVERS else (name,))))
 
 
@@ -100,7 +100,7 @@ def _levers(planning: ScenarioPlans, plans: dict[str, Plan], rates: dict[str, fl
         if name in LEVERS and name not in levers:
             raise InvalidInputError(
                 f"--rate must name a lever that is trained, {', '.join(levers)}, got {name}, which changes nothing or "
-                "is not told by [recipe]"
+                "is not stated in [recipe]"
             )
     return levers
 

@@ -39,8 +39,8 @@ def say_stopping() -> None:
 class TimeLeft:
     """Tells how long the rest takes, by what was done since the first report: compiling comes before it.
 
-    Nothing is told before three rounds and a second, or ten seconds, have passed since then: one slow round of many
-    would promise hours.
+    It tells nothing until three rounds and a second, or ten seconds, have passed since then, because a single slow
+    round would promise hours.
     """
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:

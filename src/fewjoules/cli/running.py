@@ -31,7 +31,7 @@ _FULL = {
 
 
 def unguarded(scenario: Scenario) -> Scenario:
-    """Return the scenario with runs that end where their loss blows up."""
+    """Return the scenario without the guard: a run whose loss blows up ends."""
     training = scenario.training
     return scenario if training is None else replace(scenario, training=training.model_copy(update={"guard": False}))
 

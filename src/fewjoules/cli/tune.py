@@ -51,8 +51,8 @@ def tune(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="COST",
-            help="What pilots may cost, such as '50000 steps' (of all clients together) or '80 J'. Default: the steps "
-            "of four trainings.",
+            help="What pilots may cost, such as '50000 steps' (of all clients together) or '80 J'. Default: about the "
+            "steps of four trainings.",
         ),
     ] = None,
     trainings: Annotated[

@@ -1,4 +1,4 @@
-"""Show the progress of a tuning: one line that changes on a terminal, elsewhere a line a pilot."""
+"""Show the progress of a tuning: one line that changes on a terminal, elsewhere a line for each pilot."""
 
 import contextlib
 import math

@@ -55,7 +55,7 @@ def compare(
             and recipes; or a mapping of names to any of these or to options of ``train``.
         target: An accuracy, or {"loss": 0.3}, {"perplexity": 6.0} or {metric: value}.
         problem: What planned schemes are planned for.
-        seeds: Number of trainings of each scheme; from three on, ties within the noise are told.
+        seeds: Number of trainings of each scheme; with three or more, ties within the noise are marked.
         seed: The first seed.
         rates: Step size of a scheme by its name.
         out: New or empty folder for all runs; without it nothing is kept on disk.

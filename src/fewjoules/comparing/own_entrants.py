@@ -129,7 +129,7 @@ def _rounds(shared: Mapping[str, Any], plan: Plan) -> int:
 
 
 def _with_rounds(entrant: OwnEntrant, longest: int) -> OwnEntrant:
-    """Return the entrant with as many local steps as the longest plan, if its rounds are not told."""
+    """Return the entrant with as many local steps as the longest plan, if its rounds are not given."""
     given = entrant.arguments
     if given.get("rounds") is not None or "local_steps" not in given or not longest:
         return entrant

@@ -95,7 +95,7 @@ class Listener(Protocol):
 
 
 class _UndoneError(Exception):
-    """The round that is being started must not be: the one before it blew up; ``error`` if the run ends by that."""
+    """The round that is being started must be dropped: the one before it blew up. ``error`` if that ends the run."""
 
     def __init__(self, error: DivergedError | None = None) -> None:
         super().__init__(str(error))

@@ -26,7 +26,7 @@ _OWN = re.compile(rf"({_METRIC})\s*(>=|<=)\s*(\S+)")
 class Target:
     """A test accuracy of at least ``value``, or a test loss or perplexity, exp(loss), of at most ``value``.
 
-    ``direction`` is that of a metric of the user's own; others have one of themselves.
+    ``direction`` is that of a metric of the user's own; the others have one by nature.
     """
 
     name: str

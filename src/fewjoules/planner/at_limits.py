@@ -8,7 +8,7 @@ from fewjoules.planner.schemes import PLANS_LOCAL_STEPS, PLANS_SPARSITY
 
 
 def limits_reached(problem: ControlProblem, plan: Plan, each: int = 1) -> list[str]:
-    """Say of each choice that the plan's scheme made whether it is at a limit; limits that leave no choice are not.
+    """Name the choices of the plan's scheme that are at a limit; limits that leave no choice do not count.
 
     Each device of the problem stands for ``each`` devices.
     """

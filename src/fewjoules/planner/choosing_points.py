@@ -88,12 +88,12 @@ class PointChoices:
         return bool(np.any(self.lower[cheapest, columns] > self.lower.min(axis=0)))
 
     def cheapest(self) -> IntArray:
-        """Return the point of each device with the least joules, the one with more freedom of equals."""
+        """Return the point of each device with the least joules; of equals, the one with more freedom."""
         least = self.fixed_joules.min(axis=0)
         return np.argmin(np.where(self.fixed_joules == least, self.lower, np.inf), axis=0)
 
     def freest(self) -> IntArray:
-        """Return the point of each device that allows the least sparsity, the cheapest of equals."""
+        """Return the point of each device that allows the least sparsity; of equals, the cheapest."""
         least = self.lower.min(axis=0)
         return np.argmin(np.where(self.lower == least, self.fixed_joules, np.inf), axis=0)
 

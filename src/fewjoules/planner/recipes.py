@@ -23,8 +23,8 @@ class Candidate:
 class RecipeChoice:
     """The plan of least energy over all recipes, H and sparsities, and the best plan of each feasible recipe.
 
-    No plan of any candidate costs less than ``lower_bound_joules``; ``plan`` carries this bound, and ``plans`` their
-    own ones.
+    No plan of any candidate costs less than ``lower_bound_joules``; ``plan`` carries this bound, and each of
+    ``plans`` its own.
     """
 
     plan: Plan

@@ -20,7 +20,7 @@ from fewjoules.planner.downlink import Downlink
 class RoundCosts:
     """Costs of a round for a fleet, a model of ``parameters``, a law of messages and a server, if it is charged.
 
-    Where a ``downlink_sparsity`` may be given and is not, the server is at its least one.
+    Methods that take a ``downlink_sparsity`` assume the server's least one if it is not given.
     """
 
     fleet: Fleet
@@ -148,12 +148,12 @@ class RoundCosts:
         return self.fixed_message_joules() + tails + steps * float(np.sum(fleet.joules_per_step))
 
     def fixed_message_joules(self) -> float:
-        """Joules of a round of all devices that depend on nothing: messages whatever their length, and coding."""
+        """Joules of a round of all devices that no choice changes: messages whatever their length, and coding."""
         joules = float(np.sum(self._uplink("joules"))) + float(np.sum(self._coding("joules")))
         return joules if self.server is None else joules + float(np.sum(self._downlink("joules")))
 
     def most_joules(self, least_sparsity: float, local_steps: IntArray) -> float:
-        """Joules above those of any round of the largest H, the last one, for a check that they are finite."""
+        """An upper bound on the joules of any round; the largest H is the last one. To check that they are finite."""
         entries = self._entries("joules", 2.0 * self.parameters)
         return (
             float(self._sparsity_bits(least_sparsity)) * float(np.sum(self.fleet.joules_per_bit))

@@ -52,7 +52,7 @@ def scheme_summaries(runs: Sequence[RunResults], diverged: Mapping[str, int]) ->
 
 
 def _search(groups: Sequence[SchemeRuns], search: RecipeSearch) -> dict[str, Any] | None:
-    """Return what finding the recipe took, and after how many trainings that has paid; None if it is not told."""
+    """Return what finding the recipe took, and after how many trainings that has paid; None if unknown."""
     if search.pilots is None and search.pilot_joules is None:
         return None
     joules, saved = search.pilot_joules, saved_joules(groups)

@@ -79,7 +79,7 @@ def _price(joules: Spread) -> str:
 
 
 def _dearest(groups: Sequence[SchemeRuns], last: SchemeRuns, after: Spread) -> str:
-    """Return the end of the sentence about the dearest scheme that is no lever; nothing if there is none."""
+    """Return the end of the sentence about the most expensive scheme that is no lever; empty without one."""
     others = sorted((group for group in groups if group.scheme not in LEVERS and _joules(group)), key=rank)
     dearest = _joules(others[-1]) if others else None
     if dearest is None or not after.mean > 0.0:

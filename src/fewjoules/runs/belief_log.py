@@ -1,14 +1,12 @@
 """What a tuning believed after each pilot, one line of JSON with a checksum each, for those who watch it."""
 
 import contextlib
-import math
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fewjoules.files import open_regular
-from fewjoules.runs.sealed import sealed_line, unsealed_line
+from fewjoules.runs.sealed import finite_or_null, sealed_line, unsealed_line
 
 if TYPE_CHECKING:
     from fewjoules.runs.tuning_news import Progress
@@ -48,7 +46,7 @@ def beliefs_of(path: Path) -> list[dict[str, Any]]:
 
 def _record(progress: "Progress") -> dict[str, Any]:
     news, plan, law = progress.news, progress.plan, progress.law
-    return _known(
+    return finite_or_null(
         {
             "pilots": news.pilots,
             "doing": news.doing,
@@ -60,14 +58,9 @@ def _record(progress: "Progress") -> dict[str, Any]:
             "learning_rate": progress.learning_rate,
             "expected_steps": progress.expected_steps,
             "spread": progress.spread,
-            "law": None if law is None else _known(asdict(law).items()),
+            "law": None if law is None else finite_or_null(asdict(law)),
             "local_steps": None if plan is None else plan.local_steps,
             "planned_rounds": None if plan is None else plan.rounds,
             "planned_joules": None if plan is None else plan.energy_joules,
-        }.items()
+        }
     )
-
-
-def _known(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return values in which a number that is not finite is null."""
-    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values}

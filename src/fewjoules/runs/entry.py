@@ -17,7 +17,7 @@ from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.runs.task import ScenarioTask, options_for
 
-# What a preset replaces as a whole: of the scenario's own, none is mixed into the method of a paper.
+# A preset replaces all of these, so that nothing of the scenario is mixed into the method of a paper.
 METHOD_OPTIONS = (
     "preset",
     "inner",

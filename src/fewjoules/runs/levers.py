@@ -27,7 +27,7 @@ def require_levers(scenario: Scenario) -> Recipe:
 
 
 def lever_entries(scenario: Scenario, flexible: Plan, fewest: Plan | None) -> list[Entry]:
-    """Return the levers in order; one that changes nothing, or that the scenario does not tell, is left out."""
+    """Return the levers in order; one that changes nothing, or that the scenario does not state, is left out."""
     recipe, rate = require_levers(scenario), scenario.recipe_search.plain_learning_rate
     plain = None if rate is None else Recipe(PLAIN.name, {**PLAIN.options_for(1), "learning_rate": rate})
     last_model = {**recipe.optimiser, **({"averaging": 0.0} if "averaging" in recipe.optimiser else {})}

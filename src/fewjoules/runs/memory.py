@@ -23,7 +23,7 @@ _SHOWN = 0.02  # a need below this share of all is not worth a word
 
 
 def store_place(memory_gib: float | None, folder: Path | None = None) -> StorePlace:
-    """Return where what clients keep is stored: up to ``memory_gib`` in memory, the rest in a file in ``folder``.
+    """Return the place for what clients keep: up to ``memory_gib`` in memory, the rest in a file in ``folder``.
 
     Without ``memory_gib``, half of the memory that is free now is taken, shared with other ranks on this machine.
     """

@@ -36,7 +36,7 @@ def observed_messages(training: Training) -> list[MessageObservation]:
 
 
 def observed_broadcast(state: ServerState, options: TrainingOptions) -> MessageObservation | None:
-    """Return the bits of the server's last change, without the model's running statistics; None if no law is for it."""
+    """Return the bits of the server's last change, without the model's running statistics; None if no law covers it."""
     if not state.broadcast.numel():
         return None
     message = Downlink(state, options).last_change()

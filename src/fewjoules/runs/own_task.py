@@ -70,7 +70,7 @@ def new_folder(out: str | Path | None, checkpoint_seconds: float | None) -> Path
 
 
 def require_path(name: str, given: str | Path) -> Path:
-    """Return a path; refuse what is none."""
+    """Return a path; refuse anything else."""
     if not isinstance(given, str | Path) or not str(given):
         raise InvalidInputError(f"{name} must be the path of a folder, got {shown(given)}")
     return Path(given)

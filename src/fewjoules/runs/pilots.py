@@ -68,7 +68,7 @@ class Pilots:
     def start(self) -> tuple[float, ...]:
         """Return loss, accuracy and, if the target is about it, the user's own metric of the untrained model.
 
-        They are those on the data kept aside.
+        All are measured on the data kept aside.
         """
         if self._start is None:
             options = self._training_options(

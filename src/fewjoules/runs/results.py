@@ -43,10 +43,10 @@ class RunSummary:
     rounds: int
     rounds_to_target: int | None
     returns: tuple[int, ...]  # rounds after which the guard returned to an earlier model
-    learning_rate: float | None  # after the last return; None in files of old
+    learning_rate: float | None  # after the last return; None in older files
     joules: float | None
     joules_to_target: float | None
-    joules_by_kind: Mapping[str, Mapping[str, float]]  # and by mark; empty in files of old
+    joules_by_kind: Mapping[str, Mapping[str, float]]  # and by mark; empty in older files
     seconds: float | None
     seconds_to_target: float | None
     realised_over_planned_radio: float | None
@@ -56,7 +56,7 @@ class RunSummary:
     seed: int | None  # None in files that do not tell it
     metered: Metered | None
     facts: Mapping[str, str]  # circumstances of the run by name, for display
-    checksums: Mapping[str, int]  # of the other files by name; none in files of old
+    checksums: Mapping[str, int]  # of the other files by name; none in older files
 
     @property
     def reached(self) -> bool:
@@ -65,7 +65,7 @@ class RunSummary:
 
     @property
     def tested(self) -> float | None:
-        """What the last evaluation found of what the target is about; without a target, the accuracy."""
+        """The metric of the target at the last evaluation; without a target, the accuracy."""
         if self.target is not None and self.target.direction is not None:
             return self.test_metrics.get(self.target.name)
         return self.test_accuracy if self.target is None or self.target.rises else self.test_loss
@@ -215,7 +215,7 @@ def _summary_from(data: dict[str, Any]) -> RunSummary:
 
 
 def _target(data: Mapping[str, Any]) -> Target | None:
-    """Return the target of a run; files of old know only that of accuracy."""
+    """Return the target of a run; older files know only a target accuracy."""
     for name, low in (("target_loss", 0.0), ("target_perplexity", 1.0)):
         if data.get(name) is not None:
             require_number(name, data[name], low=low, above=True)

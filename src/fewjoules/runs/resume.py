@@ -65,7 +65,7 @@ def resume(
         metrics: Metrics by name, if the run had some.
         fleet: Costs, if the run had them.
         learning_rate: The function of the round, if it was one.
-        availability: When devices can take part, if the run was told.
+        availability: When devices can take part, if the run had one.
         device: Device to go on with; by default the one on which the run began.
         on_round: Called with a ``Report`` after each round.
         callbacks: See the run as it goes on.

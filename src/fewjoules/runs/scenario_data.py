@@ -123,7 +123,7 @@ def _size(data: ScenarioData) -> int:
 
 def _labels(data: ScenarioData) -> IntArray:
     if data.labels is None:
-        raise InvalidInputError(f"training.partition by labels needs one for each sample, which {data.name!r} has not")
+        raise InvalidInputError(f"training.partition needs a label for each sample, which {data.name!r} does not have")
     return data.labels
 
 

@@ -1,7 +1,9 @@
 """JSON files of a run that carry a checksum of their own content, so that damage is noticed."""
 
 import json
+import math
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,13 @@ from fewjoules.errors import InvalidInputError, shown
 from fewjoules.files import read_text, whole_file
 
 SEAL = "checksum"
+
+
+def finite_or_null(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with null in place of every number that is not finite, which JSON does not have."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }
 
 
 def write_sealed(path: Path, data: dict[str, Any], *, indent: int | None = 1) -> None:
@@ -19,7 +28,7 @@ def write_sealed(path: Path, data: dict[str, Any], *, indent: int | None = 1) ->
 
 
 def read_sealed(path: Path) -> Any:
-    """Read JSON without its checksum; refuse a table that does not fit it. Files without one, of old, are read."""
+    """Read JSON without its checksum; refuse a table that does not fit it. Older files without one are read."""
     try:
         data = json.loads(read_text(path))
     except (json.JSONDecodeError, RecursionError) as error:

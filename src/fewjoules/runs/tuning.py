@@ -52,8 +52,8 @@ ANY_LAW = PowerLawRounds(tau=1.0, c=PRIOR_C, a=PRIOR_A, q=PRIOR_Q)  # stands whe
 class Tuning:
     """A finished tuning: its outcome, its aim, and what a recipe in a scenario needs beside.
 
-    ``untuned_joules`` is what a training takes that is not tuned, and ``untuned`` says which; both are None if that is
-    unknown, and so is ``plain_law``, the rough law of that training. ``keeps_local_steps``: the law prefers another H,
+    ``untuned_joules`` is what an untuned training takes, and ``untuned`` describes that training; both are None if it
+    is unknown, and so is ``plain_law``, its rough law. ``keeps_local_steps``: the law prefers another H,
     but by too little to look for its step size, or none was good there. ``narrower_sparsity``: the recipe is planned
     within narrower limits of sparsity than the scenario. ``server`` is None where the downlink is not charged.
     """

@@ -1,11 +1,11 @@
 """A finished tuning as a scenario with its recipe, and as a record of everything that led to it."""
 
-import math
 from dataclasses import asdict
 from typing import Any
 
 from fewjoules import __version__
 from fewjoules.convergence.intervals import within_range
+from fewjoules.runs.sealed import finite_or_null
 from fewjoules.runs.tuning import Tuning
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.recipe_text import with_recipe, with_rounds
@@ -108,7 +108,7 @@ def tuning_record(scenario: Scenario, tuning: Tuning, date: str) -> dict[str, An
         "message_size": asdict(tuning.message_size),
         "downlink_message_size": _downlink_size(tuning),
         "downlink_weight": _downlink_weight(tuning),
-        "contenders": [_known(asdict(one)) for one in tuned.contenders],
+        "contenders": [finite_or_null(asdict(one)) for one in tuned.contenders],
         "books": {
             "pilots": len(tuned.pilots),
             "client_steps": tuned.client_steps,
@@ -131,11 +131,4 @@ def _belief(tuning: Tuning) -> dict[str, Any]:
         "intervals": {name: list(within_range(name, ends)) for name, ends in intervals.intervals.items()},
         "correlations": list(intervals.correlations or ()),
         "observations": [asdict(one) for one in tuning.tuned.belief.observations],
-    }
-
-
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values in which an infinite number is null."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
     }

@@ -17,7 +17,7 @@ _MOST_LOG_PERPLEXITY = 700.0  # the same
 class Aim:
     """A metric (accuracy, loss, perplexity or the user's own) and its target.
 
-    ``upwards`` is the direction of a metric of the user's own; others have one of themselves.
+    ``upwards`` is the direction of a metric of the user's own; the others have one by nature.
     """
 
     metric: str

@@ -60,7 +60,7 @@ class NoiseScale:
 
 
 def first_batches(batches: Batches | None) -> dict[int, float]:
-    """Return the batches that pilots may begin with, and how many times the steps of the usual one each may take."""
+    """Return the batches that pilots may begin with, and how many times the steps of the usual one each should take."""
     if batches is None:
         return {}
     scale = NoiseScale(batches.usual, at=batches.usual)

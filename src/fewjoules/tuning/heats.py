@@ -51,7 +51,7 @@ def race_optimisers(search: Search, race: Race) -> None:
 
 
 def expected_steps(search: Search, race: Race) -> float:
-    """Return the steps to the target that the best arms promise, within limits; the news tell them too."""
+    """Return the steps to the target that the best arms promise, within limits; keep them for the news."""
     known = [] if search.prior_steps is None else [search.prior_steps]
     best = [search.aim.expected_steps(race.results[arm]) for arm in race.ranked()[:2]]
     usual = FIRST_GUESS * SHORTEST_HEAT

@@ -1,4 +1,4 @@
-"""What tuning tells: news after each pilot, and the outcome at the end."""
+"""What tuning reports: news after each pilot, and the outcome at the end."""
 
 from dataclasses import dataclass
 

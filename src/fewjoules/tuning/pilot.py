@@ -22,8 +22,8 @@ class PilotSpec:
     """What a pilot trains: options of the recipe, H, sparsities, and when it ends.
 
     It ends after ``steps`` local steps (rounded up to whole rounds), at the target if ``to_target``, or when the loss
-    on the data kept aside has fallen to ``level``. Pilots with another ``start`` than 0
-    begin with other weights and batches.
+    on the data kept aside has fallen to ``level``. Pilots with a ``start`` above 0 begin with other weights and
+    batches.
     """
 
     options: Mapping[str, OptionValue]
@@ -47,12 +47,12 @@ class PilotSpec:
 
     @property
     def key(self) -> str:
-        """What tells the pilot from all others."""
+        """What distinguishes the pilot from all others."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @property
     def training_key(self) -> str:
-        """What tells the training from others, however long it is followed."""
+        """What distinguishes the training from others, however long it is followed."""
         told = asdict(self)
         return json.dumps({name: told[name] for name in _TRAINING}, sort_keys=True)
 

@@ -102,7 +102,7 @@ class CpuBackend:
         )
 
     def _uploads(self, state: ServerState, plan: RoundPlan, batches: Batches) -> tuple[list[Upload], Flags]:
-        """Train the participants of a plan, chunk by chunk, and keep their states; return what arrives of whom."""
+        """Train the participants chunk by chunk and keep their states; return their uploads and which arrive."""
         delivered = delivered_uploads(plan)
         done = self._workers.map(
             lambda part: self._train(state, plan.of(part), batches.of(part), delivered[part]), plan.parts(self.chunk)
@@ -110,7 +110,7 @@ class CpuBackend:
         return [one for chunk in done for one in chunk], delivered
 
     def take_steps(self, state: ServerState, plan: RoundPlan, batches: Batches) -> None:
-        """Take the local steps of a round and forget them: what they cost can be measured so."""
+        """Take the local steps of a round and forget them, to measure what they cost."""
 
         def take(part: slice) -> None:
             own = plan.of(part)

@@ -128,7 +128,7 @@ class CudaBackend:
         return started
 
     def take_steps(self, state: ServerState, plan: RoundPlan, batches: Batches) -> None:
-        """Start the local steps of a round and forget them: what they cost can be measured so."""
+        """Start the local steps of a round and forget them, to measure what they cost."""
         for part in plan.parts(self.execution.chunk):
             own = plan.of(part)
             with arithmetic(self.options.precision):
