@@ -19,19 +19,16 @@ RATE_PENALTY = 0.05  # a step size twice as large must be better by this much
 
 def replan(search: Search, reference: Reference, trainings: int) -> tuple[Plan, Arm]:
     """Return the plan of the belief, and the winner with the step size for it."""
-    plan = _worthwhile_plan(search, reference, trainings)
+    kept = _kept_plan(search, reference)
+    plan = _worthwhile_plan(search.plan(), kept, trainings)
     if not _has_moved(plan, reference.plan):
         return plan, reference.winner
     search.doing = "looking for the step size of the plan"
     if search.pilots_within_budget(LEVEL_PART * search.predicted_steps(plan), plan) < 1.0:
-        search.notes.append(
-            "The budget ended before the replanned H and sparsity were tried; the H of the race is kept."
-        )
-        return search.plan(reference.plan.local_steps), reference.winner
+        return _untried(search, reference, plan, kept, "The budget ended before the replanned H and sparsity were tried")
     arm, steps = _best_arm(search, reference, plan)
     if not math.isfinite(steps):
-        search.notes.append("No step size was good at the replanned H and sparsity; the plan of the race is kept.")
-        return search.plan(reference.plan.local_steps), reference.winner
+        return _untried(search, reference, plan, kept, "No step size was good at the replanned H and sparsity")
     search.observe(plan, reference.steps_to_target(steps), LEVEL_DEVIATION)
     again, kept = search.plan(), _kept_plan(search, reference)
     if kept is not None and kept.energy_joules <= again.energy_joules:
@@ -39,14 +36,22 @@ def replan(search: Search, reference: Reference, trainings: int) -> tuple[Plan, 
     return again, arm
 
 
-def _worthwhile_plan(search: Search, reference: Reference, trainings: int) -> Plan:
+def _worthwhile_plan(plan: Plan, kept: Plan | None, trainings: int) -> Plan:
     """Return the plan of the belief, or that of the race's H if the search for another step size would cost more."""
-    plan, kept = search.plan(), _kept_plan(search, reference)
     if kept is None:
         return plan
     saving_joules = trainings * (kept.energy_joules - plan.energy_joules)
     price_joules = len(RATES) * LEVEL_PART * plan.energy_joules
     return plan if saving_joules > price_joules else kept
+
+
+def _untried(search: Search, reference: Reference, plan: Plan, kept: Plan | None, why: str) -> tuple[Plan, Arm]:
+    """Keep the H of the race; where batteries do not last for it, take the plan with a step size scaled to its H."""
+    if kept is not None:
+        search.notes.append(f"{why}; the H of the race is kept.")
+        return kept, reference.winner
+    search.notes.append(f"{why}; batteries do not last for the H of the race, so its step size was scaled to this H.")
+    return plan, Arm(reference.winner.optimiser, reference.rate_at(plan))
 
 
 def _kept_plan(search: Search, reference: Reference) -> Plan | None:
