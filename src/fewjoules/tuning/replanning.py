@@ -25,7 +25,9 @@ def replan(search: Search, reference: Reference, trainings: int) -> tuple[Plan, 
         return plan, reference.winner
     search.doing = "looking for the step size of the plan"
     if search.pilots_within_budget(LEVEL_PART * search.predicted_steps(plan), plan) < 1.0:
-        return _untried(search, reference, plan, kept, "The budget ended before the replanned H and sparsity were tried")
+        return _untried(
+            search, reference, plan, kept, "The budget ended before the replanned H and sparsity were tried"
+        )
     arm, steps = _best_arm(search, reference, plan)
     if not math.isfinite(steps):
         return _untried(search, reference, plan, kept, "No step size was good at the replanned H and sparsity")
