@@ -234,14 +234,15 @@ class SaveOnce:
 @pytest.mark.parametrize("device", ON)
 @pytest.mark.parametrize("number", [5, 15, 23, 24, 25, 26, 33])
 def test_a_run_that_is_resumed_returns_as_it_would_have(number, device, tmp_path):
-    whole = trained(make_loop(device, **STEEP | LIVELY))
+    given = STEEP | LIVELY | {"averaging": 0.3}
+    whole = trained(make_loop(device, **given))
     (back,) = whole.simulator.state.returns
     assert 24 <= back < 33
-    first = make_loop(device, **STEEP | LIVELY)
+    first = make_loop(device, **given)
     first.saver = SaveOnce(tmp_path / "checkpoint", number)
     first.saver.loop = first
     trained(first)
-    again = make_loop(device, **STEEP | LIVELY)
+    again = make_loop(device, **given)
     rest = load_checkpoint(tmp_path / "checkpoint", {}, again.simulator)
     assert again.simulator.state.returns == ((back,) if number >= back else ())
     for log, rows in ((again.ledger, whole.ledger.rows()), (again.metrics, whole.metrics.rows())):
@@ -250,6 +251,27 @@ def test_a_run_that_is_resumed_returns_as_it_would_have(number, device, tmp_path
     again.run() if number >= back else trained(again)
     again.simulator.close()
     assert_same_end(again, whole)
+
+
+class SaveAlways(SaveOnce):
+    """Saves after every round, so that every round is recorded before the next one starts."""
+
+    def is_due(self):
+        return True
+
+    def save(self, loop):
+        pass
+
+
+@pytest.mark.parametrize("seed", [7, 11, 19])  # whose losses are now above that of the first model, now below
+def test_to_what_a_run_returns_does_not_depend_on_when_it_is_saved(seed, tmp_path):
+    standstill = {"learning_rate": 1e-9, "schedule": "step", "decay_rounds": (30,), "decay_factor": 1.7e9}
+    ends = []
+    for saver in (None, SaveAlways(tmp_path, 0)):
+        loop = make_loop(evaluate_every=100, participation=0.4, seed=seed, **standstill)
+        loop.saver = saver
+        ends.append(trained(loop))
+    assert_same_end(*ends)
 
 
 def test_batches_drawn_ahead_are_trained_with_the_rate_of_their_round():

@@ -90,13 +90,17 @@ class Guard:
         return cls(first, first, kept_round=simulator.state.round)
 
     def is_due(self, number: int) -> bool:
-        """Whether it is time to keep the state after a round."""
-        return number - self.kept_round >= max(SNAPSHOT_ROUNDS, _LATER_SHARE * number) and self.level.healthy
+        """Whether it is time to keep the state after a round, which must be recorded before the next one starts.
+
+        Losses are not asked: whether they are known already may depend on a clock.
+        """
+        return number - self.kept_round >= max(SNAPSHOT_ROUNDS, _LATER_SHARE * number)
 
     def keep(self, simulator: Coordinator) -> None:
-        """Keep the present state."""
-        self.good, self.latest = self.latest, Snapshot.of(simulator, self.level)
-        self.kept_round = simulator.state.round
+        """Keep the present state, whose round is recorded, if it is due and worth keeping."""
+        if self.is_due(simulator.state.round) and self.level.healthy:
+            self.good, self.latest = self.latest, Snapshot.of(simulator, self.level)
+            self.kept_round = simulator.state.round
 
     def sees_blow_up(self, outcome: Outcome) -> bool:
         """Take note of the losses of a round; tell whether training blew up."""

@@ -140,7 +140,7 @@ class TrainingLoop:
             if evaluated or budgets or booked or saving or stopping or self._is_kept() or self._is_held():
                 self._record_pending(evaluated)
                 self.reason = self._reason_to_stop(evaluated)
-                if self.guard is not None and self._is_kept():
+                if self.guard is not None:
                     self.guard.keep(self.simulator)
                 self._tell_listener()
                 if saving:
