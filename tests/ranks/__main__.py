@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fewjoules.runs.ranks import joined_ranks
 from tests.ranks.failures import death, refusals
-from tests.ranks.folders import begun, broken, resumed
+from tests.ranks.folders import RESUMED, begun, broken, resumed
+from tests.ranks.kinds import KINDS, digest_of
 from tests.ranks.rounds import CASES, digests, own_weights
 
 if __name__ == "__main__":
@@ -16,9 +17,12 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     with joined_ranks() as ranks:
         told = {"rounds": {name: digests(name, ranks) for name in CASES}}
-        told["begun"] = begun(folder / "begun-by-two", 6, None if ranks.is_first else signal.SIGTERM)
-        run, seen = resumed(folder / "begun-by-one")
-        told["resumed"] = [run.stop_reason, len(run.metrics), seen]
+        told["kinds"] = {name: digest_of(name) for name in KINDS}
+        told["begun"] = begun(folder / "begun-by-two", 6, None if ranks.is_first else signal.SIGTERM, memory_gib=0)
+        told["resumed"] = {}
+        for name, how in RESUMED.items():
+            run, seen = resumed(folder / name, **how)
+            told["resumed"][name] = [run.stop_reason, len(run.metrics), seen]
         told["broken"] = broken(folder / "broken", 5, not ranks.is_first)
         told["own weights"] = own_weights(seed=ranks.rank)
         told["refusals"] = refusals(ranks)

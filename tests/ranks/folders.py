@@ -11,6 +11,7 @@ OPTIONS = {"local_steps": 2, "sparsity": 5.0, "rounds": 13, "learning_rate": 0.1
 OPTIONS |= {"inner": "momentum", "momentum_state": "kept", "participation": 0.8, "failure_probability": 0.2}
 OPTIONS |= {"evaluate_every": 4, "clients_at_a_time": 2}
 DATA = {"clients": CLIENTS, "test": CLIENTS[0]}
+RESUMED = {"begun-by-one": {}, "begun-by-one-spilled": {"memory_gib": 0}}  # by two ranks
 assert len(SIZES) * OPTIONS["participation"] > 2 * OPTIONS["clients_at_a_time"]
 
 
@@ -24,11 +25,11 @@ def interrupted_at(number, sign):
     return on_round
 
 
-def begun(folder, number, sign=signal.SIGINT):
+def begun(folder, number, sign=signal.SIGINT, **how):
     """Train into a folder until Ctrl-C or another signal in a round; return why it stopped, and its ledger rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run = fj.train(network("buffers"), **DATA, **OPTIONS, out=folder, on_round=interrupted_at(number, sign))
+        run = fj.train(network("buffers"), **DATA, **OPTIONS, out=folder, on_round=interrupted_at(number, sign), **how)
     return [run.stop_reason, len(run.ledger)]
 
 
@@ -39,10 +40,10 @@ class Remembers(fj.Callback):
         self.rounds = run.history()["round"].tolist()
 
 
-def resumed(folder):
+def resumed(folder, **how):
     """Finish the run in a folder; return it, and the rounds that a callback could see when it went on."""
     seen = Remembers()
-    return fj.resume(folder, model=network("buffers"), **DATA, callbacks=[seen]), seen.rounds
+    return fj.resume(folder, model=network("buffers"), **DATA, callbacks=[seen], **how), seen.rounds
 
 
 class BreaksIn(fj.Callback):

@@ -11,6 +11,7 @@ from fewjoules.engine.loop import TrainingLoop
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.ranks import ALONE
 from fewjoules.engine.simulator.federation import Samples
+from fewjoules.engine.store.client_store import StorePlace
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.physics.fleet import Fleet
@@ -21,6 +22,7 @@ SIZES, FEATURES, CLASSES = [9, 17, 30, 12, 21, 8, 26], 12, 5
 CLIENTS = made_up_clients(SIZES, FEATURES, CLASSES, 3)
 BASE = {"local_steps": 2, "sparsity": [1.0, 3.0, 7.0, 20.0, 60.0, 5.0, 9.0], "rounds": 5, "learning_rate": 0.1}
 BASE |= {"batch_size": 6, "seed": 11, "evaluate_every": 2}
+KEPT = {"inner": "adamw", "momentum_state": "kept", "participation": 0.6, "failure_probability": 0.3}
 CASES = {
     "stacked": ({"weighting": "samples"}, 2),
     "one by one": ({"values": "int8"}, 1),
@@ -33,6 +35,8 @@ CASES = {
     "one chunk": ({"outer": "adam", "outer_rate": 0.02}, 7),
     "the guard": ({"learning_rate": 3e3, "rounds": 13, "gradient_clip": 1e9}, 2),
     "dropout": ({"error_feedback": False}, 2),
+    "nothing kept in memory": (KEPT, 2),
+    "a row kept in memory": (KEPT | {"kept_values": "bfloat16"}, 2),
 }
 
 
@@ -40,6 +44,17 @@ def network(name):
     torch.manual_seed(2)
     extra = {"buffers": [nn.BatchNorm1d(16)], "dropout": [nn.Dropout(0.3)]}.get(name, [])
     return nn.Sequential(nn.Linear(FEATURES, 16), *extra, nn.Tanh(), nn.Linear(16, CLASSES))
+
+
+WEIGHTS = sum(one.numel() for one in network("").parameters())
+ROW_BYTES = 3 * WEIGHTS * 2  # a residual and two moments in bfloat16
+MEMORY_BYTES = {"nothing kept in memory": 0, "a row kept in memory": ROW_BYTES}  # of each of several ranks
+
+
+def require_spilled(name, simulator):
+    """See that the clients of this rank keep on disk what is more than its memory holds."""
+    rows = simulator.backend.save().rows.values()
+    assert sum(row.vectors is None for row in rows) == len(rows) - MEMORY_BYTES[name] // ROW_BYTES > 0
 
 
 def trained(name, ranks=ALONE):
@@ -50,13 +65,19 @@ def trained(name, ranks=ALONE):
         joules_per_step=np.full(len(SIZES), 1e-3),
         downlink_joules_per_bit=np.full(len(SIZES), 1e-7),
     )
-    simulator = simulator_of(network(name), CLIENTS, BASE | given, chunk=chunk, threads=1, fleet=fleet, ranks=ranks)
+    how = {"chunk": chunk, "threads": 1, "fleet": fleet, "ranks": ranks}
+    if spills := ranks.size > 1 and name in MEMORY_BYTES:
+        how["place"] = StorePlace(MEMORY_BYTES[name])
+    simulator = simulator_of(network(name), CLIENTS, BASE | given, **how)
     inputs, targets = (torch.from_numpy(np.concatenate(arrays)) for arrays in zip(*CLIENTS[:4], strict=True))
     tests = Samples(inputs.repeat(8, 1), targets.repeat(8))
     evaluator = simulator.evaluator(network(name), cross_entropy, tests)
     loop = TrainingLoop(simulator, RowLog(None, LEDGER), RowLog(None, METRICS), evaluator=evaluator)
     try:
-        return simulator, loop, loop.run()
+        reason = loop.run()
+        if spills:
+            require_spilled(name, simulator)
+        return simulator, loop, reason
     finally:
         simulator.close()
 

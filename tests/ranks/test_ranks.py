@@ -1,11 +1,13 @@
 """Several processes train one run: the result is that of one process to the bit, and none waits for one that failed."""
 
 import json
+import shutil
 import warnings
 
 import pytest
 
-from tests.ranks.folders import begun, resumed
+from tests.ranks.folders import RESUMED, begun, resumed
+from tests.ranks.kinds import KINDS, digest_of
 from tests.ranks.rounds import CASES, digests, own_weights
 from tests.ranks.spawning import run_ranks
 
@@ -21,6 +23,7 @@ def place(tmp_path_factory):
 def told(place):
     """What two ranks did, all in one start, since importing takes longer than the rest."""
     assert begun(place / "begun-by-one", 4)[0] == "interrupted"
+    shutil.copytree(place / "begun-by-one", place / "begun-by-one-spilled")
     ended = run_ranks(["-m", "tests.ranks", place])
     files = [place / f"rank-{rank}.json" for rank in range(2)]
     assert all(file.exists() for file in files), ended
@@ -43,6 +46,11 @@ def test_two_ranks_train_what_one_process_does_to_the_bit(told, name):
     assert bool(alone["returns"]) == (name == "the guard")
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_two_ranks_train_samples_without_targets_and_adapters_to_the_same_bits(told, name):
+    assert [one["kinds"][name] for one in told] == [digest_of(name)] * 2
+
+
 def test_a_run_that_two_ranks_began_is_finished_by_one_to_the_bit(told, place, never_stopped):
     assert [one["begun"][0] for one in told] == ["interrupted"] * 2, "torchrun's SIGTERM to one rank stops both"
     assert told[0]["begun"][1] == told[1]["begun"][1] > 0, "both have the ledger so far"
@@ -50,9 +58,10 @@ def test_a_run_that_two_ranks_began_is_finished_by_one_to_the_bit(told, place, n
     assert [(place / "begun-by-two" / name).read_bytes() for name in TABLES] == never_stopped
 
 
-def test_a_run_that_one_process_began_is_finished_by_two_ranks_to_the_bit(told, place, never_stopped):
-    assert [one["resumed"] for one in told] == [["rounds", 13, [1, 2, 3, 4, 5]]] * 2
-    assert [(place / "begun-by-one" / name).read_bytes() for name in TABLES] == never_stopped
+@pytest.mark.parametrize("folder", RESUMED)
+def test_a_run_that_one_process_began_is_finished_by_two_ranks_to_the_bit(told, place, never_stopped, folder):
+    assert [one["resumed"][folder] for one in told] == [["rounds", 13, [1, 2, 3, 4, 5]]] * 2
+    assert [(place / folder / name).read_bytes() for name in TABLES] == never_stopped
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
 """Rows beside checkpoints against a plain matrix: in any order of rounds, saves and kills, the last save comes back."""
 
+import json
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.state import ClientState
 from fewjoules.engine.store.client_store import ClientStore, StorePlace
+from fewjoules.engine.store.row_file import RowFile
+from fewjoules.runs import client_rows
 from fewjoules.runs.client_rows import StoredRows, row_files, rows_header, stored, table_tensors
 from tests.engine.store.test_client_store import CLIENTS, NAMES, ROW, SIZE, Matrix, assert_same, play_round
 
@@ -21,65 +25,140 @@ OWNER = types.SimpleNamespace(options=OPTIONS, state=types.SimpleNamespace(weigh
 
 
 class KilledError(Exception):
-    """Stands for a kill before the checkpoint gets its name."""
+    """Stands for the end of a process; nothing after it counts."""
 
 
 class Folder:
-    """Saves as a run does: rows, then the checkpoint in one step, here in memory."""
+    """Plays rounds and saves as a run does: rows, then the checkpoint. It may be killed before any write to disk."""
 
     def __init__(self, place, rows_in_memory):
-        self.path, self.most = place / "checkpoint.safetensors", rows_in_memory * ROW
-        self.checkpoint, self.matrix = (None, []), Matrix()
+        self.path, self.place = place / "checkpoint.json", StorePlace(rows_in_memory * ROW, place)
+        self.saved = Matrix(), None  # what the checkpoint has: the last round, and the snapshot of the guard
+        self.writes_left, self.left_behind = 0, {}
         self.begin()
 
     def begin(self):
-        """A process of its own: what it finds is the last checkpoint and its rows."""
-        self.store, self.file, self.kept = ClientStore(NAMES, SIZE, StorePlace(self.most)), None, None
-        told, tensors = self.checkpoint
+        """A process of its own: what it finds is on the disk."""
+        told, tensors = json.loads(self.path.read_text()) if self.path.exists() else (None, [])
+        tensors = [{name: torch.tensor(column) for name, column in table.items()} for table in tensors]
         rows = StoredRows(self.path, told, tensors, OWNER)
+        self.store, self.file = ClientStore(NAMES, SIZE, self.place), rows.file
         tables = [rows.table(one) for one in tensors]
-        self.file = rows.file
         if tables:
             self.store.go_back(tables[0])
-        self.kept = tables[1] if len(tables) > 1 else None
-        self.now = self.matrix.copy()
+        now, snapshot = self.saved
+        self.now = now.copy()
+        self.kept = None if snapshot is None else (tables[1], snapshot)
 
-    def save(self, killed):
-        tables = [self.store.table(), *([self.kept] if self.kept is not None else [])]
-        try:
-            with stored(self.path, tables, self.file) as file:
-                if killed:
-                    raise KilledError
-                whole = [{name: one.whole() for name, one in table_tensors(table).items()} for table in tables]
-                self.checkpoint, self.matrix = (rows_header(file), whole), self.now.copy()
-            self.file = file
-        except KilledError:
+    def before_write(self):
+        """Kill the process if this is the moment: what is on the disk now is what the next one finds."""
+        self.writes_left -= 1
+        if self.writes_left == 0:
+            self.left_behind = {file: file.read_bytes() for file in self.path.parent.iterdir()}
+            raise KilledError
+
+    def bury(self):
+        """Undo what was done on the disk after the kill, such as what an error cleans up."""
+        for file in self.path.parent.iterdir():
+            file.unlink()
+        for file, data in self.left_behind.items():
+            file.write_bytes(data)
+
+    def save(self):
+        tables = [self.store.table(), *([self.kept[0]] if self.kept is not None else [])]
+        with stored(self.path, tables, self.file) as file:
+            whole = [{name: one.whole().tolist() for name, one in table_tensors(table).items()} for table in tables]
+            new = self.path.with_suffix(".new")
+            new.write_text(json.dumps([rows_header(file), whole]))
+            self.before_write()
+            new.replace(self.path)
+            self.saved = self.now.copy(), None if self.kept is None else self.kept[1]
+            self.before_write()
+        self.file = file
+
+    def do(self, what, clients, number):
+        if what == "round":
+            play_round(self.store, self.now, sorted(clients), number)
+        elif what == "snapshot":  # as the guard keeps one
+            self.kept = self.store.table(), self.now.copy()
+        elif what == "return" and self.kept is not None:  # as the guard does
+            self.store.go_back(self.kept[0])
+            self.now = self.kept[1].copy()
+        elif what == "save":
+            self.save()
+        elif what == "kill":
             self.begin()
 
+    def killable(self, patch):
+        """Let a kill come in the middle of a row that is written, to either file, and before a file is removed."""
+        write_row, unlink = RowFile._write, Path.unlink
 
-events = st.one_of(
-    st.tuples(st.just("round"), st.sets(st.integers(0, CLIENTS - 1), min_size=1)),
-    st.tuples(st.sampled_from(["save", "kill", "kill while saving", "snapshot"]), st.just(None)),
+        def torn(file, slot, row):
+            if self.writes_left == 1:
+                file._stream.seek(slot * file.row_bytes)
+                file._stream.write(b"?" * (file.row_bytes // 2))
+            self.before_write()
+            return write_row(file, slot, row)
+
+        def late(path, **how):
+            self.before_write()
+            unlink(path, **how)
+
+        patch.setattr(RowFile, "_write", torn)
+        patch.setattr(Path, "unlink", late)
+
+
+kinds = st.tuples(st.just("round"), st.sets(st.integers(0, CLIENTS - 1), min_size=1)) | st.tuples(
+    st.sampled_from(["save", "save", "kill", "snapshot", "return"]), st.just(frozenset())
 )
+events = st.tuples(kinds, st.integers(0, 12))  # with the write before which the process is killed
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.lists(events, max_size=25), st.sampled_from([0, 2, 100]))
-def test_after_any_order_of_rounds_saves_and_kills_the_last_save_comes_back(tmp_path_factory, told, rows_in_memory):
-    folder = Folder(tmp_path_factory.mktemp("rows"), rows_in_memory)
-    for number, (what, clients) in enumerate(told, start=1):
-        if what == "round":
-            play_round(folder.store, folder.now, sorted(clients), number)
-        elif what == "kill":
+def at(what, killed_at=0, clients=frozenset()):
+    return (what, clients), killed_at
+
+
+EVERYONE = frozenset(range(CLIENTS))
+SHRINKS = [at("round", 0, {0}), at("snapshot"), at("round", 0, EVERYONE), at("save")]  # then the file is too long
+SHRINKS += [event for killed_at in range(1, 6) for event in (at("return"), at("save", killed_at))]
+
+
+@example(SHRINKS, 0, 0)
+@settings(deadline=None, max_examples=100)
+@given(st.lists(events, max_size=25), st.sampled_from([0, 2, 100]), st.sampled_from([0, 64]))
+def test_after_any_order_of_rounds_saves_and_kills_the_last_save_comes_back(
+    tmp_path_factory, told, rows_in_memory, spare_slots
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client_rows, "_SPARE_SLOTS", spare_slots)
+        play(Folder(tmp_path_factory.mktemp("rows"), rows_in_memory), told)
+
+
+def play(folder, told):
+    """Let a folder live through these events; after each it has what a plain matrix has, in the memory it may use."""
+    for number, ((what, clients), killed_at) in enumerate(told, start=1):
+        folder.writes_left = killed_at
+        with pytest.MonkeyPatch.context() as patch:
+            folder.killable(patch)
+            try:
+                folder.do(what, clients, number)
+                killed = False
+            except KilledError:
+                killed = True
+        if killed:
+            folder.bury()
             folder.begin()
-        elif what == "snapshot":  # as the guard keeps one
-            folder.kept = folder.store.table()
-        else:
-            folder.save(killed=what == "kill while saving")
         assert_same(folder.store, folder.now)
-    folder.begin()
-    assert_same(folder.store, folder.matrix)
+        assert folder.store.resident * ROW <= folder.place.memory_bytes
+        if folder.kept is not None:
+            snapshot = ClientStore(NAMES, SIZE)
+            snapshot.go_back(folder.kept[0])
+            assert_same(snapshot, folder.kept[1])
+    folder.writes_left = 0
+    folder.save()
     assert len(list(row_files(folder.path))) <= 1
+    folder.begin()
+    assert_same(folder.store, folder.now)
 
 
 def test_a_file_that_is_mostly_unused_is_written_anew(tmp_path):

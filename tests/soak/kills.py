@@ -18,6 +18,7 @@ import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.test_training_cli import TABLES
 LAST_SECONDS = 60.0  # what a process gets that is not to be killed
 SCHEMES = ("--schemes", "flexible,dense,fedavg")
 TUNED_RATES = (0.05, 0.1, 0.2)
+SPILLED = ("--memory-gib", "0")  # what clients keep is on disk
 
 
 def tables_of(folder: Path) -> dict[str, bytes]:
@@ -87,15 +89,17 @@ class Soak:
         self.trained_on |= {json.loads(path.read_text())["device"] for path in folder.rglob("run.json")}
         return tables_of(folder), time.monotonic() - began
 
-    def killed(self, what: str, command: str, scenario: Path, expected: Any, seconds: float, *more: str) -> int:
-        """Kill a run until it is done all the same; return how many kills it took."""
+    def killed(
+        self, what: str, command: str, path: Path, expected: Any, seconds: float, *more: str, how: tuple[str, ...] = ()
+    ) -> int:
+        """Kill a run until it is done all the same; return how many kills it took. ``how`` is told to each process."""
         folder, kills = self.place / "killed", 0
         shutil.rmtree(folder, ignore_errors=True)
         while True:
             begun = (folder / "settings.json").exists() and not (folder / ".begun.partial").exists()
-            how = ["--resume", folder] if begun else [scenario, *more, "--out", folder]
+            start = ["--resume", folder] if begun else [path, *more, "--out", folder]
             delay = self.rng.uniform(0.0, 0.7 * seconds) if kills < 12 else LAST_SECONDS
-            code = self.program(command, *how, *self.every_round, signals=[signal.SIGKILL], after=delay)
+            code = self.program(command, *start, *how, *self.every_round, signals=[signal.SIGKILL], after=delay)
             if code == 0:
                 if tables_of(folder) != expected:
                     self.table.count(what, f"other bytes after {kills} kills")
@@ -113,17 +117,18 @@ class Soak:
         """Kill trainings, comparisons and sequences of trainings in turn."""
         alone = {rate: self.whole("train", path) for rate, path in self.scenarios.items()}
         compared, compare_seconds = self.whole("compare", self.scenario, *SCHEMES)
-        turn: list[tuple[Any, ...]] = [
-            ("kills of train", "train", self.scenario, *alone[0.1]),
-            ("kills of compare", "compare", self.scenario, compared, compare_seconds, *SCHEMES),
+        turn = [
+            partial(self.killed, "kills of train", "train", self.scenario, *alone[0.1]),
+            partial(self.killed, "kills of train, spilled", "train", self.scenario, *alone[0.1], how=SPILLED),
+            partial(self.killed, "kills of compare", "compare", self.scenario, compared, compare_seconds, *SCHEMES),
         ]
         for rate, path in self.scenarios.items():  # as a script would that tunes the step size
-            turn.append(("kills of a sequence of trainings", "train", path, *alone[rate]))
+            turn.append(partial(self.killed, "kills of a sequence of trainings", "train", path, *alone[rate]))
         done = 0
-        for what in itertools.cycle(turn):
+        for kill_one in itertools.cycle(turn):
             if done >= kills or time.monotonic() > deadline:
                 return
-            done += self.killed(*what)
+            done += kill_one()
 
     # Two users.
 

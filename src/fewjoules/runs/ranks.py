@@ -17,7 +17,7 @@ from fewjoules import __version__
 from fewjoules.engine.models.objective import Objective
 from fewjoules.engine.models.tree import leaves
 from fewjoules.engine.ranks import ALONE, Ranks, known_to_ranks
-from fewjoules.engine.simulator.federation import ClientSlices, Federation, SampleSource
+from fewjoules.engine.simulator.federation import Batch, ClientSlices, Federation, SampleSource
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError, RankError, shown
 from fewjoules.runs.device import device_name
@@ -155,8 +155,12 @@ def _partition_crc(federation: Federation) -> int:
 def _spot_check(samples: SampleSource) -> int | None:
     """Return a checksum of some samples; None if they are drawn at random whenever they are read."""
     numbers = torch.linspace(0, len(samples) - 1, _SPOT_CHECKS, dtype=torch.float64).long().unique()
-    found = _crc(*leaves(samples.take(numbers)))
-    return found if samples.resident or found == _crc(*leaves(samples.take(numbers))) else None
+    found = _batch_crc(samples.take(numbers))
+    return found if samples.resident or found == _batch_crc(samples.take(numbers)) else None
+
+
+def _batch_crc(batch: Batch) -> int:
+    return _crc(*(leaf for part in batch for leaf in leaves(part)))
 
 
 def _crc(*tensors: torch.Tensor) -> int:

@@ -1,13 +1,17 @@
 """The mean of recent models: what it is, and that training, messages and joules do not depend on it."""
 
+import math
 from math import comb
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 import fewjoules as fj
+from fewjoules.engine.algorithm.server import _towards, mean_buffers
 from fewjoules.runs.checkpoint import exported_tensors
 from fewjoules.runs.files import CHECKPOINT
 from tests.reference.training import TwoLayers
@@ -138,7 +142,42 @@ class Masked(nn.Module):
         return self.linear(x) + torch.exp(self.mask)
 
 
-def test_infinite_entries_of_buffers_stay():
-    run = train(Masked, averaging=0.3)
+def test_infinite_entries_of_buffers_stay_though_uploads_are_lost():
+    run = train(Masked, averaging=0.3, failures={2: {1}, 4: {0, 2}})
+    assert run.returns == ()
     assert run.model.mask.tolist() == [0.0, 0.0, -np.inf]
     assert np.isfinite(run.metrics["test_loss"][-1])
+
+
+def test_what_a_lost_upload_held_does_not_reach_the_buffers():
+    stacked = torch.tensor([[1.0, -torch.inf, 2.0], [torch.nan] * 3, [4.0, -torch.inf, torch.inf]])
+    arrived = np.array([True, False, True])
+    found = mean_buffers(stacked, torch.zeros(3), arrived, np.array([0.5, 0.25, 0.25]))
+    assert found.tolist() == [2.0, -np.inf, np.inf]
+
+
+@pytest.mark.parametrize("network", [None, Normalised], ids=["plain", "buffers"])
+def test_the_mean_rounds_as_ieee_754_says_on_every_processor(network):
+    """Beside it: one operation of float32 at a time, in NumPy."""
+    models = [state_of(train(network, rounds=1 + t)).astype(np.float32) for t in range(ROUNDS)]
+    mean = models[0]
+    for before, model in enumerate(models[1:], start=1):
+        mean = mean + np.float32(1.0 / (1.0 + 0.3 * before)) * (model - mean)
+    assert state_of(train(network, averaging=0.3)).astype(np.float32).tolist() == mean.tolist()
+
+
+numbers = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+@settings(deadline=None, max_examples=300)
+@given(numbers, st.lists(numbers, min_size=1, max_size=6), st.floats(0.01, 1.0))
+def test_an_entry_that_was_infinite_or_nan_is_in_the_mean_again_once_it_is_finite(first, later, averaging):
+    mean = torch.tensor([first])
+    for models, entry in enumerate(later, start=1):
+        now = torch.tensor([entry])
+        before, mean = mean, _towards(mean, now, 1.0 / (1.0 + averaging * models))
+        if math.isfinite(entry):
+            low, high = sorted([entry, float(before)]) if math.isfinite(before) else (entry, entry)
+            assert low - 1e-6 * abs(low) <= float(mean) <= high + 1e-6 * abs(high)
+        else:
+            assert mean.view(torch.int32).equal(now.view(torch.int32))

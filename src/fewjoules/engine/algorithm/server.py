@@ -59,7 +59,8 @@ def mean_buffers(stacked: torch.Tensor, before: torch.Tensor, delivered: Flags, 
     if not delivered.any() or not before.numel():
         return before
     arrived = torch.from_numpy(np.where(delivered, parts, 0.0)).to(stacked.device)
-    return ((arrived / arrived.sum()) @ stacked.double()).float()
+    rows = stacked.double().masked_fill_((arrived == 0.0)[:, None], 0.0)  # 0 times an infinite entry is NaN
+    return ((arrived / arrived.sum()) @ rows).float()
 
 
 def server_step(state: ServerState, plan: RoundPlan, result: RoundResult) -> ServerState:
@@ -98,8 +99,13 @@ def _average(before: Average | None, weights: torch.Tensor, buffers: torch.Tenso
 
 
 def _towards(before: torch.Tensor, now: torch.Tensor, share: float) -> torch.Tensor:
-    """Return what is so far on the way from ``before`` to ``now``; entries that are equal stay, infinite ones too."""
-    return torch.where(before == now, now, torch.lerp(before, now, share))
+    """Return what is so far on the way from ``before`` to ``now``, with the same bits on all processors.
+
+    ``torch.lerp`` rounds once where a processor has a fused multiply-add, and twice where it has none. Entries that are
+    equal stay, infinite ones too; an entry whose mean would be infinite or NaN is that of ``now``.
+    """
+    mean = (now - before).mul_(share).add_(before)
+    return torch.where((before != now) & mean.isfinite(), mean, now)
 
 
 def called_off(state: ServerState, plan: RoundPlan) -> ServerState:
