@@ -30,7 +30,7 @@ _DRAW = 40  # bytes: number and weight of a sample of this round, and of the nex
 _STEP_COPIES = {
     "sgd": 2,
     "momentum": 3,
-    "adamw": 8,
+    "adamw": 12,
 }  # of a client's weights while it takes a step, the weights included
 
 
@@ -141,28 +141,40 @@ def _server(simulator: Simulator, on_gpu: bool) -> Need:
     options = simulator.options
     guarded = options.guard is not False
     snapshots = min(2, (options.rounds - 1) // SNAPSHOT_ROUNDS) if guarded else 0
-    new = len(OUTER_MOMENTS[options.outer]) + (options.averaging > 0.0)
     lasting = 1 + options.compresses_downlink  # the weights and the residual, which the guard has from the start
     earlier = min(2, snapshots + 1) if guarded else 0
-    vectors = 1 + new * (1 + snapshots) + lasting * earlier  # the first is the last change, for the next round
-    helps = (
-        "a smaller model",
-        *(("averaging = 0",) if options.averaging > 0.0 else ()),
-        *(("guard = false",) if guarded else ()),
-    )
+    last_change = 1  # which clients get in the next round
+    vectors = last_change + _new_vectors(options) * (1 + snapshots) + lasting * earlier
+    helps = ["a smaller model"]
+    helps += ["averaging = 0"] if options.averaging > 0.0 else []
+    helps += ["guard = false"] if guarded else []
     size = _FLOAT * vectors * simulator.parameters.size
-    return Need(f"{vectors} vectors of the server", size, helps, GPU if on_gpu else HOST)
+    return Need("what the server keeps", size, tuple(helps), GPU if on_gpu else HOST)
 
 
 def _phases(simulator: Simulator, evaluator: Evaluator | None, on_gpu: bool) -> list[Need]:
-    """Return the largest need of a round, an evaluation and the model at the end, which come one after the other."""
-    found = [_round(simulator, on_gpu), _trained(simulator)]
+    """Return the largest need of what comes one after the other: clients, server, evaluation, the model at the end."""
+    found = [_round(simulator, on_gpu), _server_step(simulator, on_gpu), _trained(simulator)]
     if evaluator is not None:
         helps = ("a smaller model", "smaller samples")
         what = f"an evaluation of {evaluator.batch:,} samples at a time"
         found.append(Need(what, evaluator.peak_bytes, helps, GPU if on_gpu else HOST))
     of_places = [[need for need in found if need.where == place] for place in (HOST, GPU)]
     return [max(needs, key=lambda need: need.bytes) for needs in of_places if needs]
+
+
+def _server_step(simulator: Simulator, on_gpu: bool) -> Need:
+    """What comes and goes while the server takes its step: the mean update, and new vectors beside the old ones."""
+    options = simulator.options
+    vectors = 3 + _new_vectors(options)  # mean, change and weights
+    vectors += (options.outer in ("nesterov", "adam")) + (options.averaging > 0.0) + 2 * options.compresses_downlink
+    size = _FLOAT * vectors * simulator.parameters.size
+    return Need("a step of the server", size, ("a smaller model",), GPU if on_gpu else HOST)
+
+
+def _new_vectors(options: TrainingOptions) -> int:
+    """How many vectors the server keeps from the first round on: moments and the mean of recent models."""
+    return len(OUTER_MOMENTS[options.outer]) + (options.averaging > 0.0)
 
 
 def _trained(simulator: Simulator) -> Need:
