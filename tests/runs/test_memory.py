@@ -38,13 +38,15 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.models.loss import cross_entropy
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.memory import needs_of
+from fewjoules.runs import memory
 from fewjoules.runs.training import Task, in_memory, train_task
 
-def task(clients, inputs, outputs):
+def task(clients, inputs, outputs, tests=0):
     samples = Samples(torch.randn(clients, inputs), torch.zeros(clients, dtype=torch.int64))
     parts = [np.array([client]) for client in range(clients)]
     model = torch.nn.Linear(inputs, outputs)
-    return Task(model=model, federation=Federation(samples, parts), test=None, loss=cross_entropy, fleet=None)
+    test = Samples(torch.randn(tests, inputs), torch.zeros(tests, dtype=torch.int64)) if tests else None
+    return Task(model=model, federation=Federation(samples, parts), test=test, loss=cross_entropy, fleet=None)
 
 def options(clients, changes):
     usual = {"local_steps": 1, "rounds": 3, "learning_rate": 1e-3, "batch_size": 1, "sparsity": 100.0}
@@ -55,31 +57,40 @@ def own(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
+def recorded(simulator, **how):
+    estimate.append(sum(need.bytes for need in needs_of(simulator, **how)))
+    return []
+
 def opened(simulator):
-    estimate.append(sum(need.bytes for need in needs_of(simulator, rows_in_memory=True)))
     before.append(own("VmRSS"))
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     return in_memory(simulator)
 
-clients, changes = json.loads(sys.argv[1])
+clients, changes, sizes = json.loads(sys.argv[1])
 estimate, before = [], []
-train_task(task(4, 5, 3), options(4, changes))  # compiles and starts threads
-train_task(task(clients, 700, 300), options(clients, changes), opened=opened)
-print(json.dumps([estimate[0], own("VmHWM") - before[0]]))
+memory.needs_of = recorded
+train_task(task(4, 5, 3, 5), options(4, changes))  # compiles and starts threads
+train_task(task(clients, *sizes), options(clients, changes), opened=opened)
+print(json.dumps([estimate[-1], own("VmHWM") - before[0]]))
 """
-SIZES = {
+LONG = {"rounds": 22, "error_feedback": False, "learning_rate": 1e-6}  # so that the guard has two snapshots
+INPUTS_OUTPUTS = 700, 300
+SIZES = {  # clients, options, and other numbers of inputs, outputs and test samples
     "residuals": (300, {}),
     "replaced residuals": (150, {"values": "int8"}),
     "dense messages": (150, {"sparsity": 1.0, "error_feedback": False}),
     "moments": (100, {"inner": "adamw"}),
     "few at a time": (400, {"participation": 0.25}),
+    "the server": (1, LONG | {"averaging": 0.1, "outer": "nesterov"}, 3000, 3000),
+    "evaluations": (2, {}, 10, 60_000, 1000),
 }
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.parametrize("size", SIZES)
 def test_the_estimate_is_near_the_peak(size):
-    command = [sys.executable, "-c", MEASURE, json.dumps(SIZES[size])]
+    clients, changes, *sizes = SIZES[size]
+    command = [sys.executable, "-c", MEASURE, json.dumps([clients, changes, sizes or INPUTS_OUTPUTS])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     estimate, measured = json.loads(done.stdout)
     assert 0.6 < estimate / measured < 1.2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.memory import DISK, GPU, HOST, Need, needs_of
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.engine.store.client_store import StorePlace
@@ -33,14 +34,20 @@ def store_place(memory_gib: float | None, folder: Path | None = None) -> StorePl
     return StorePlace(None if free is None else math.floor(_STORE_SHARE * free / ranks_on_this_machine()), folder)
 
 
-def require_memory(simulator: Simulator, *, rows_in_memory: bool, checkpoint: Path | None = None) -> None:
+def require_memory(
+    simulator: Simulator,
+    *,
+    rows_in_memory: bool,
+    checkpoint: Path | None = None,
+    evaluator: Evaluator | None = None,
+) -> None:
     """Refuse a training that will not fit into memory or on the disk, unless $FEWJOULES_MEMORY_CHECK is "off".
 
     ``checkpoint`` is the file that it will write, if any; what a resumed training has written beside it is there.
     """
     if os.environ.get(ENVIRONMENT) == "off":
         return
-    needs = needs_of(simulator, rows_in_memory=rows_in_memory, saved=checkpoint is not None)
+    needs = needs_of(simulator, rows_in_memory=rows_in_memory, saved=checkpoint is not None, evaluator=evaluator)
     device = simulator.federation.samples.device
     _require([need for need in needs if need.where == HOST], "memory", free_bytes())
     if device.type == "cuda":

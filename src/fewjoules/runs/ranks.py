@@ -17,6 +17,7 @@ from fewjoules import __version__
 from fewjoules.engine.models.objective import Objective
 from fewjoules.engine.models.tree import leaves
 from fewjoules.engine.ranks import ALONE, Ranks, known_to_ranks
+from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.federation import Batch, ClientSlices, Federation, SampleSource
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError, RankError, shown
@@ -106,10 +107,14 @@ def model_of_first(ranks: Ranks, model: nn.Module) -> nn.Module:
     return result
 
 
-def require_agreement(ranks: Ranks, task: "Task", simulator: Simulator, folder: Path | None = None) -> None:
+def require_agreement(
+    ranks: Ranks, task: "Task", simulator: Simulator, evaluator: Evaluator | None, folder: Path | None = None
+) -> None:
     """Refuse ranks that would not train the same run, with the first fact in which one of them differs."""
     if ranks.size > 1:
-        require_same(ranks, {**_facts(task, simulator), "the results folder": None if folder is None else str(folder)})
+        batch = None if evaluator is None else evaluator.batch
+        others = {"the batch of an evaluation": batch, "the results folder": None if folder is None else str(folder)}
+        require_same(ranks, _facts(task, simulator) | others)
 
 
 def _facts(task: "Task", simulator: Simulator) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.loop import Report, TrainingLoop
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.federation import Federation, SampleSource
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.engine.store.client_store import StorePlace
@@ -108,8 +109,15 @@ def require_room(task: Task, options: TrainingOptions) -> None:
             simulator = Simulator(
                 task.model, task.federation, options, loss=task.loss, fleet=task.fleet, place=store_place(None)
             )
-        held.callback(simulator.close)
-        require_memory(simulator, rows_in_memory=False)
+            held.callback(simulator.close)
+            evaluator = _evaluator(simulator, task)
+        require_memory(simulator, rows_in_memory=False, evaluator=evaluator)
+
+
+def _evaluator(simulator: Simulator, task: Task) -> Evaluator | None:
+    if task.test is None:
+        return None
+    return simulator.evaluator(task.model, task.loss, task.test, task.metrics)
 
 
 def train_task(
@@ -147,11 +155,10 @@ def train_task(
                 ranks=ranks,
             )
             held.callback(simulator.close)
-            test = task.test
-            evaluator = None if test is None else simulator.evaluator(task.model, task.loss, test, task.metrics)
+            evaluator = _evaluator(simulator, task)
             checkpoint = None if folder is None else folder / CHECKPOINT
-            require_memory(simulator, rows_in_memory=opened is in_memory, checkpoint=checkpoint)
-        require_agreement(ranks, task, simulator, folder)
+            require_memory(simulator, rows_in_memory=opened is in_memory, checkpoint=checkpoint, evaluator=evaluator)
+        require_agreement(ranks, task, simulator, evaluator, folder)
         with ranks.together():
             loop = opened(simulator)
         require_same(ranks, {"the round after which it goes on": simulator.state.round})

@@ -60,6 +60,11 @@ class ModelParts:
     fixed: Tensors
     tied: dict[str, str]
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of all arrays, tied ones once."""
+        return 4 * (self.parameters.size + self.buffers.size) + sum(one.nbytes for one in self.fixed.values())
+
     @classmethod
     def of(cls, module: nn.Module, parameters: Layout, buffers: Layout) -> "ModelParts":
         """Return the parts of a module with these layouts."""

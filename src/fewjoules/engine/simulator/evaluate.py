@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fewjoules.engine.models.layout import Layout, averaged_buffers
-from fewjoules.engine.models.loss import Loss, Value, right_answers, shape_problem, sum_and_weight
+from fewjoules.engine.models.loss import Loss, Value, right_answers, scores, shape_problem, sum_and_weight
 from fewjoules.engine.models.objective import Judged, Measure, Objective
 from fewjoules.engine.models.tree import Tree, call, floats
 from fewjoules.engine.ranks import ALONE, Ranks
@@ -18,10 +18,12 @@ from fewjoules.engine.simulator.cpu.single import channels_last
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.cuda.precision import arithmetic
 from fewjoules.engine.simulator.federation import SampleSource, first_of
+from fewjoules.engine.simulator.live_bytes import LiveBytes
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
 from fewjoules.own_code import first_line
 
-_BATCH = {"cpu": 256, "cuda": 4096}
+_LARGEST_BATCH = {"cpu": 256, "cuda": 4096}
+_BATCH_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # of tensors that a batch may hold at once, but for a single sample
 _Sums = list[tuple[float, float]]  # a sum and its weight of each loss, of the accuracy, and of each metric
 
 
@@ -29,6 +31,7 @@ class Evaluator:
     """Evaluates the model on a test set, which ranks share; on the processor, so do threads.
 
     What is measured are means over all samples or tokens of the test set: batches are summed up with their weights.
+    ``batch`` is their size; it follows from what the tensors of a sample take, never from a clock or from free memory.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class Evaluator:
         metrics: Sequence[Measure] = (),
         ranks: Ranks = ALONE,
     ) -> None:
-        """Copy the model; refuse metrics that cannot be taken of it."""
+        """Copy the model, and evaluate it on two samples; refuse metrics that cannot be taken of it."""
         self._ranks = ranks
         self.net = channels_last(copy.deepcopy(model).to(test.device).eval())
         self.test, self.objective, self._metrics, self._workers = test, Objective.of(loss), tuple(metrics), workers
@@ -49,7 +52,8 @@ class Evaluator:
         self._buffers = Layout(averaged_buffers(self.net))
         self._unknown: set[str] = set()
         self._gives_outputs = self.objective.needs_outputs or self._can_be_called()
-        self._require_metrics()
+        self._sample_bytes = self._bytes_of_a_sample()
+        self.batch = batch_for(self._sample_bytes, test.device.type)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,8 +65,8 @@ class Evaluator:
         """Return the mean loss, the accuracy (NaN where outputs are not class scores), and the metrics in order."""
         self._parameters.load(self.net, weights)
         self._buffers.load(self.net, buffers)
-        size, batch = len(self.test), _BATCH[self.test.device.type]
-        parts = [slice(start, min(start + batch, size)) for start in range(0, size, batch)]
+        size = len(self.test)
+        parts = [slice(start, min(start + self.batch, size)) for start in range(0, size, self.batch)]
         run = self._workers.map if self.test.device.type == "cpu" else map
         with arithmetic("float32"):
             sums = self._ranks.shared_out(parts, lambda own: list(run(self._sums, own)))
@@ -70,6 +74,14 @@ class Evaluator:
         losses, (accuracy, *metrics) = means[: len(self.objective.terms)], means[len(self.objective.terms) :]
         self._warn_of_unknown(metrics)
         return self._total(losses), accuracy, *metrics
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that an evaluation on this rank takes at its peak, beside the model."""
+        parts = -(-len(self.test) // self.batch)
+        at_once = self._workers.threads if self.test.device.type == "cpu" else 1
+        together = min(at_once, -(-parts // self._ranks.size))
+        return min(together * self.batch, len(self.test)) * self._sample_bytes
 
     @torch.no_grad()
     def knows_accuracy(self) -> bool:
@@ -110,11 +122,25 @@ class Evaluator:
         return True
 
     @torch.no_grad()
-    def _require_metrics(self) -> None:
-        inputs, targets = first_of(self.test, 2)
-        outputs = self._judged.outputs(inputs) if self._gives_outputs and self._metrics else None
-        for metric in self._metrics:
-            self._measured(metric, outputs, inputs, targets, min(2, len(self.test)))
+    def _bytes_of_a_sample(self) -> int:
+        """Return the most bytes that tensors of a sample hold at once, of those that come and go in an evaluation."""
+        first = slice(0, min(2, len(self.test)))
+        device = self.test.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), arithmetic("float32"):
+            try:
+                with LiveBytes() as live:
+                    self._sums(first)
+                peak = live.peak
+            except Exception:  # a few operations, such as flex_attention, cannot be watched
+                self._sums(first)
+                peak = self._bytes_of_scores(first)
+        return -(-peak // first.stop)
+
+    def _bytes_of_scores(self, part: slice) -> int:
+        """Return the bytes of the scores of a batch and of their softmax."""
+        inputs, _ = self.test.take(torch.arange(part.start, part.stop))
+        found = scores(self._judged.outputs(inputs)) if self._gives_outputs else None
+        return 0 if found is None else 2 * found.nbytes
 
     def _measured(self, metric: Measure, outputs: Any, inputs: Tree, targets: Tree | None, size: int) -> Value:
         """Return what a metric says of a batch of this ``size``; refuse one that fails or has another shape."""
@@ -138,6 +164,14 @@ class Evaluator:
                     FewJoulesWarning,
                     stacklevel=2,
                 )
+
+
+def batch_for(sample_bytes: int, device: str) -> int:
+    """Return how many samples, each with so many bytes of tensors, are evaluated at once on a kind of device."""
+    batch = _LARGEST_BATCH[device]
+    while batch > 1 and batch * sample_bytes > _BATCH_BYTES[device]:
+        batch //= 2
+    return batch
 
 
 def _mean(column: Sequence[tuple[float, float]]) -> float:

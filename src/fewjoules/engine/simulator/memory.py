@@ -14,9 +14,11 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.participation import participants_per_round
 from fewjoules.engine.algorithm.round import kept_entries
 from fewjoules.engine.algorithm.rule import InnerRule
+from fewjoules.engine.algorithm.server import OUTER_MOMENTS
 from fewjoules.engine.guard import SNAPSHOT_ROUNDS
 from fewjoules.engine.models.tree import leaves
 from fewjoules.engine.simulator.cuda.kept import gpu_rows
+from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.federation import first_of
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.engine.store.client_store import BFLOAT16, DTYPES
@@ -28,7 +30,7 @@ _DRAW = 40  # bytes: number and weight of a sample of this round, and of the nex
 _STEP_COPIES = {
     "sgd": 2,
     "momentum": 3,
-    "adamw": 8,
+    "adamw": 12,
 }  # of a client's weights while it takes a step, the weights included
 
 
@@ -42,13 +44,17 @@ class Need:
     where: str
 
 
-def needs_of(simulator: Simulator, *, rows_in_memory: bool, saved: bool = False) -> list[Need]:
+def needs_of(
+    simulator: Simulator, *, rows_in_memory: bool, saved: bool = False, evaluator: Evaluator | None = None
+) -> list[Need]:
     """Return what the training will need, the largest first.
 
     ``rows_in_memory``: its tables stay in memory. ``saved``: it writes checkpoints, to the folder of its store.
+    ``evaluator`` is the one of its test set, if it has any.
     """
     on_gpu = simulator.federation.samples.device.type == "cuda"
-    found = [*_stored(simulator, on_gpu, saved), _round(simulator, on_gpu), _batches(simulator)]
+    found = [*_stored(simulator, on_gpu, saved), *_phases(simulator, evaluator, on_gpu)]
+    found += [_server(simulator, on_gpu), _batches(simulator)]
     found += [_rows(simulator.options)] if rows_in_memory else []
     return sorted(found, key=lambda need: -need.bytes)
 
@@ -128,6 +134,52 @@ def _replaced(options: TrainingOptions, kept: int, now: int) -> int:
     if kept <= 0:
         return 0
     return round(expected_clients(options, kept) * expected_clients(options, now - kept) / options.clients)
+
+
+def _server(simulator: Simulator, on_gpu: bool) -> Need:
+    """Vectors of the server that are not there before the first round, and those of them in the guard's snapshots."""
+    options = simulator.options
+    guarded = options.guard is not False
+    snapshots = min(2, (options.rounds - 1) // SNAPSHOT_ROUNDS) if guarded else 0
+    lasting = 1 + options.compresses_downlink  # the weights and the residual, which the guard has from the start
+    earlier = min(2, snapshots + 1) if guarded else 0
+    last_change = 1  # which clients get in the next round
+    vectors = last_change + _new_vectors(options) * (1 + snapshots) + lasting * earlier
+    helps = ["a smaller model"]
+    helps += ["averaging = 0"] if options.averaging > 0.0 else []
+    helps += ["guard = false"] if guarded else []
+    size = _FLOAT * vectors * simulator.parameters.size
+    return Need("what the server keeps", size, tuple(helps), GPU if on_gpu else HOST)
+
+
+def _phases(simulator: Simulator, evaluator: Evaluator | None, on_gpu: bool) -> list[Need]:
+    """Return the largest need of what comes one after the other: clients, server, evaluation, the model at the end."""
+    found = [_round(simulator, on_gpu), _server_step(simulator, on_gpu), _trained(simulator)]
+    if evaluator is not None:
+        helps = ("a smaller model", "smaller samples")
+        what = f"an evaluation of {evaluator.batch:,} samples at a time"
+        found.append(Need(what, evaluator.peak_bytes, helps, GPU if on_gpu else HOST))
+    of_places = [[need for need in found if need.where == place] for place in (HOST, GPU)]
+    return [max(needs, key=lambda need: need.bytes) for needs in of_places if needs]
+
+
+def _server_step(simulator: Simulator, on_gpu: bool) -> Need:
+    """What comes and goes while the server takes its step: the mean update, and new vectors beside the old ones."""
+    options = simulator.options
+    vectors = 3 + _new_vectors(options)  # mean, change and weights
+    vectors += (options.outer in ("nesterov", "adam")) + (options.averaging > 0.0) + 2 * options.compresses_downlink
+    size = _FLOAT * vectors * simulator.parameters.size
+    return Need("a step of the server", size, ("a smaller model",), GPU if on_gpu else HOST)
+
+
+def _new_vectors(options: TrainingOptions) -> int:
+    """How many vectors the server keeps from the first round on: moments and the mean of recent models."""
+    return len(OUTER_MOMENTS[options.outer]) + (options.averaging > 0.0)
+
+
+def _trained(simulator: Simulator) -> Need:
+    """The copy of the model that is handed out, with all that is not trained."""
+    return Need("a copy of the model", simulator.parts.bytes, ("a smaller model",), HOST)
 
 
 def _round(simulator: Simulator, on_gpu: bool) -> Need:

@@ -12,6 +12,7 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.participation import participants_per_round
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
+from fewjoules.engine.models.frozen import sharing, was_written
 from fewjoules.engine.models.layout import ModelParts
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.models.networks import parameter_count
@@ -71,10 +72,13 @@ class Simulator(Coordinator):
             raise InvalidInputError("precision = 'tf32' needs a GPU; on the processor use float32")
         self.options, self.federation, self.sizes = options, federation, federation.sizes
         accounts = Accounts(fleet, options, parameter_count(model))
-        self.execution = self._choose_execution(model, loss, chunk)
+        self._given, self._model = model, sharing(model, device)
+        self.execution = self._choose_execution(self._model, loss, chunk)
+        if was_written(self._model, model):
+            self._model = model
         self.workers = Workers(1 if self.execution.seeded else threads)
-        self._local = self._new_backend(model, loss, compiled, graphs, place)
-        flat = ClientModel(model, loss, device)
+        self._local = self._new_backend(self._model, loss, compiled, graphs, place)
+        flat = ClientModel(self._model, loss, device)
         parts = ModelParts.of(model, flat.parameters, flat.buffers)
         state = ServerState.initial(
             flat.initial_weights,
@@ -103,6 +107,7 @@ class Simulator(Coordinator):
                 raise InvalidInputError(
                     f"test {name} must be {described(like)} like the clients', got {described(given)}"
                 )
+        model = self._model if model is self._given else model
         probed(model, loss, test)
         evaluator = Evaluator(model, loss, test, self.workers, measures, self.ranks)
         self.metrics_table = METRICS.with_metrics(names)

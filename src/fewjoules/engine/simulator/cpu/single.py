@@ -6,6 +6,7 @@ import math
 import torch
 from torch import nn
 
+from fewjoules.engine.models.frozen import Frozen
 from fewjoules.engine.models.layout import Layout, averaged_buffers, require_trainable
 from fewjoules.engine.models.loss import Loss, mean_right
 from fewjoules.engine.models.objective import Judged, Objective
@@ -68,6 +69,10 @@ class SingleModel:
 def channels_last(net: nn.Module) -> nn.Module:
     """Return the module with the channels of its convolutions innermost in memory."""
     for tensor in (*net.parameters(), *net.buffers()):
-        if tensor.ndim == 4:
+        if tensor.ndim == 4 and not isinstance(tensor, Frozen):
             tensor.data = tensor.data.to(memory_format=torch.channels_last)
+    for module in net.modules():
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if parameter.ndim == 4 and isinstance(parameter, Frozen):
+                setattr(module, name, parameter.channels_last())
     return net
