@@ -405,6 +405,7 @@ OPTIONS = {
     "learning_rate": 0.1,
     "batch_size": None,
     "device": "cpu",
+    "clients_at_a_time": 2,
 }
 CLIENTS = reference.made_up_clients([5, 3, 4, 6], 4, 3, 1)
 
@@ -546,7 +547,7 @@ def statistics_of(model):
 def test_layers_that_the_models_own_train_keeps_in_evaluation_mode_stay_in_it_in_every_execution(layer):
     module = Frozen(layer)
     seeded(module)
-    one, stack = (fj.train(module, clients=CLIENTS, **OPTIONS, clients_at_a_time=chunk) for chunk in (1, 4))
+    one, stack = (fj.train(module, clients=CLIENTS, **OPTIONS | {"clients_at_a_time": chunk}) for chunk in (1, 4))
     assert (one.execution, stack.execution) == ("one by one", "stacked, 4 clients at a time")
     np.testing.assert_allclose(reference.flat(stack.model), reference.flat(one.model), rtol=0, atol=5e-6)
     for run in (one, stack):
@@ -560,7 +561,7 @@ def test_layers_that_the_models_own_train_keeps_in_evaluation_mode_stay_in_it_in
 def test_modes_set_by_hand_are_undone_in_every_execution():
     module = from_scratch(nn.BatchNorm1d(5))
     module[1].eval()
-    one, stack = (fj.train(module, clients=CLIENTS, **OPTIONS, clients_at_a_time=chunk) for chunk in (1, 4))
+    one, stack = (fj.train(module, clients=CLIENTS, **OPTIONS | {"clients_at_a_time": chunk}) for chunk in (1, 4))
     for run in (one, stack):
         assert run.model[1].running_mean.any()
     np.testing.assert_allclose(one.model[1].running_mean, stack.model[1].running_mean, rtol=0, atol=5e-6)

@@ -16,7 +16,8 @@ from fewjoules.engine.simulator.stack.trial import TRIAL_SAMPLES, Trial
 from fewjoules.errors import FewJoulesWarning
 
 _CACHED_FLOATS = 1 << 20  # activations of a chunk on a processor; a single client with more trains alone
-_WORTH_A_STACK = 4  # clients that must fit into a chunk on a processor; else they train faster without vmap
+_WORTH_A_STACK = 4  # clients that must fit into the cache of a processor; else they train faster without vmap
+_SMALLEST_STACK = 3  # on a processor; two clients train faster one by one
 _GPU_SHARE = 0.4  # share of a GPU's memory that a chunk in training may take
 _KEPT_COPIES = 6  # copies of each activation that live at once: patches, gradients, tensors saved for backward
 _WEIGHT_COPIES = 5  # copies of a client's weights: before and after a step, gradient, velocity, update
@@ -96,8 +97,9 @@ def _chunk(model: nn.Module, device: torch.device, clients: int, floats: int, wa
     if any(isinstance(module, nn.LSTM) for module in model.modules()):  # PyTorch's own beats a stack of cells here
         return False, 1
     cached = _CACHED_FLOATS // floats
-    chunk = 1 if cached < _WORTH_A_STACK else min(cached, math.ceil(clients / 2))  # never by the number of threads
-    return chunk > 1, max(1, chunk)
+    chunk = min(cached, math.ceil(clients / 2))  # never by the number of threads
+    stacked = cached >= _WORTH_A_STACK and chunk >= _SMALLEST_STACK
+    return stacked, chunk if stacked else 1
 
 
 def _warn_of_lost(buffers: list[str]) -> None:
