@@ -50,7 +50,8 @@ def as_taken(model: nn.Module, samples: SampleSource) -> SampleSource:
     ways += [_widened] if any(leaf.dtype in _NARROW for leaf in leaves(inputs)) else []
     if not ways:
         return samples
-    probe = copy.deepcopy(model).to(samples.device).eval()
+    probe = copy.deepcopy(model).to(samples.device)
+    probe.eval()
     if _runs(probe, inputs):
         return samples
     for way in ways:

@@ -116,4 +116,5 @@ def _with_weights(model: nn.Module, file: Path) -> nn.Module:
     except (SafetensorError, OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InvalidInputError(f"{file}: does not fit the model ({shown(reason, 200)})") from error
-    return result.eval()
+    result.eval()
+    return result

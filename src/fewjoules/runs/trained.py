@@ -13,4 +13,5 @@ def trained_model(model: nn.Module, simulator: Coordinator) -> nn.Module:
     weights, buffers = simulator.state.result
     simulator.parameters.load(result, weights)
     simulator.buffers.load(result, buffers)
-    return result.eval()
+    result.eval()
+    return result

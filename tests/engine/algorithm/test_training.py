@@ -233,10 +233,13 @@ def test_the_number_of_threads_does_not_change_a_bit(chunk):
 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_the_number_of_threads_does_not_change_a_bit_where_nobody_chose_a_chunk(dropout):
-    case = replace(fixed_case(rounds=20), module=dropout_net()) if dropout else fixed_case(rounds=20)
+    case = fixed_case(rounds=20, sparsity=[3.0] * 6)
+    case = replace(case, clients=[*case.clients, *case.clients[:2]])  # enough for stacks
+    case = replace(case, module=dropout_net()) if dropout else case
     one, four = (case.simulator(threads=threads) for threads in (1, 4))
     finals = [list(run_rounds(simulator))[-1].weights for simulator in (one, four)]
     assert one.execution == four.execution
+    assert one.execution.stacked
     assert np.array_equal(*finals)
 
 

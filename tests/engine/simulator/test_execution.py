@@ -34,15 +34,27 @@ def test_a_hundred_clients_of_a_large_model_are_split_on_a_usual_gpu():
     assert gpu_chunk(139 * 2**30, activations=32 * 20_000, weights=431_080) > 100
 
 
-@pytest.mark.parametrize(("outputs", "chunk"), [(100, 5), (1800, 5), (2000, 5), (2700, 1), (40_000, 1)])
-def test_on_a_processor_clients_are_stacked_where_four_or_more_fit_the_cache(outputs, chunk):
-    """Ten clients in two stacks; a batch of 100 samples gives 100 floats for each output, and 2**20 fit."""
+def execution_of(outputs, clients):
+    """How a linear layer trains on batches of 100 samples, which give 100 floats for each output."""
     rng = np.random.default_rng(0)
-    clients = [(rng.standard_normal((100, 2), dtype=np.float32), rng.integers(0, 10, 100)) for _ in range(10)]
-    options = {"local_steps": 1, "sparsity": [10.0] * 10, "rounds": 1, "learning_rate": 0.1, "batch_size": 100}
-    simulator = simulator_of(nn.Linear(2, outputs), clients, options)
-    try:
-        assert simulator.execution.activations == 100 * outputs
-        assert (simulator.execution.chunk, simulator.execution.stacked) == (chunk, chunk > 1)
-    finally:
-        simulator.close()
+    data = [(rng.standard_normal((100, 2), dtype=np.float32), rng.integers(0, 10, 100)) for _ in range(clients)]
+    options = {"local_steps": 1, "sparsity": [10.0] * clients, "rounds": 1, "learning_rate": 0.1, "batch_size": 100}
+    simulator = simulator_of(nn.Linear(2, outputs), data, options)
+    simulator.close()
+    assert simulator.execution.activations == 100 * outputs
+    return simulator.execution
+
+
+@pytest.mark.parametrize(
+    ("outputs", "chunk"), [(100, 5), (1800, 5), (2000, 5), (2500, 4), (2621, 4), (2622, 1), (40_000, 1)]
+)
+def test_on_a_processor_clients_are_stacked_where_four_or_more_fit_the_cache(outputs, chunk):
+    """Ten clients in two stacks or more; 2**20 floats fit."""
+    found = execution_of(outputs, clients=10)
+    assert (found.chunk, found.stacked) == (chunk, chunk > 1)
+
+
+@pytest.mark.parametrize(("clients", "chunk"), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 3), (6, 3), (7, 4)])
+def test_on_a_processor_clients_are_stacked_from_three_at_a_time_on(clients, chunk):
+    found = execution_of(100, clients)
+    assert (found.chunk, found.stacked) == (chunk, chunk > 1)

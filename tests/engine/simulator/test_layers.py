@@ -217,6 +217,37 @@ def test_a_normalisation_used_twice_updates_its_statistics_twice():
     assert_close(twin.updated[0], norm.running_mean)
 
 
+def test_a_layer_in_two_places_has_one_replacement():
+    norm = nn.BatchNorm1d(3)
+    twin = stackable(nn.Sequential(nn.Sequential(nn.Linear(3, 3), norm), nn.Sequential(norm), norm))
+    assert isinstance(twin[2], WeightedBatchNorm)
+    assert twin[0][1] is twin[1][0] is twin[2]
+
+
+def test_a_layer_with_a_forward_of_its_own_keeps_it():
+    conv = seeded(nn.Conv2d(1, 2, 3))
+    conv.forward = lambda images: conv.weight.sum() * images
+    images = normal(2, 1, 5, 5)
+    assert_close(stackable(nn.Sequential(conv))(images), conv(images))
+
+
+LAYERS = [
+    nn.Conv2d(2, 4, 3, stride=2, padding=1),
+    nn.BatchNorm2d(4, momentum=0.3),
+    nn.GroupNorm(2, 4),
+    nn.LSTM(3, 5, 2, batch_first=True),
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+def test_replacements_have_the_plain_attributes_of_what_they_replace(layer):
+    twin = stackable(layer)
+    assert type(twin) is not type(layer)
+    public = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+    assert len(public) > 3
+    assert {name: getattr(twin, name) for name in public} == public
+
+
 # --- Whole models: gradients of a stack, of one client and of plain autograd
 
 
@@ -374,6 +405,7 @@ OPTIONS = {
     "learning_rate": 0.1,
     "batch_size": None,
     "device": "cpu",
+    "clients_at_a_time": 2,
 }
 CLIENTS = reference.made_up_clients([5, 3, 4, 6], 4, 3, 1)
 
@@ -487,3 +519,49 @@ def test_batch_normalisation_gives_the_same_whether_batches_of_unequal_size_are_
     with pytest.warns(FewJoulesWarning, match="one by one"):
         alone = fj.train(Alone(*module), clients=CLIENTS, **OPTIONS)
     np.testing.assert_allclose(reference.flat(stacked.model), reference.flat(alone.model), rtol=0, atol=5e-6)
+
+
+class Frozen(nn.Module):
+    """Keeps layers of one class in evaluation mode, as the usual recipe has it; ``train`` returns nothing."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.kind = type(layer)
+        self.layers = nn.Sequential(nn.Linear(4, 5), layer, nn.Tanh(), nn.Linear(5, 3))
+
+    def train(self, mode=True):
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, self.kind):
+                module.eval()
+
+    def forward(self, inputs):
+        return self.layers(inputs)
+
+
+def statistics_of(model):
+    return {name: buffer for name, buffer in model.state_dict().items() if "running" in name}
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(5), nn.Dropout(0.5)], ids=["statistics", "dropout"])
+def test_layers_that_the_models_own_train_keeps_in_evaluation_mode_stay_in_it_in_every_execution(layer):
+    module = Frozen(layer)
+    seeded(module)
+    one, stack = (fj.train(module, clients=CLIENTS, **OPTIONS | {"clients_at_a_time": chunk}) for chunk in (1, 4))
+    assert (one.execution, stack.execution) == ("one by one", "stacked, 4 clients at a time")
+    np.testing.assert_allclose(reference.flat(stack.model), reference.flat(one.model), rtol=0, atol=5e-6)
+    for run in (one, stack):
+        assert all(
+            torch.equal(*pair) for pair in zip(*(statistics_of(m).values() for m in (module, run.model)), strict=True)
+        )
+    awake = fj.train(module.layers, clients=CLIENTS, **OPTIONS)
+    assert not np.allclose(reference.flat(awake.model), reference.flat(one.model), rtol=0, atol=1e-3)
+
+
+def test_modes_set_by_hand_are_undone_in_every_execution():
+    module = from_scratch(nn.BatchNorm1d(5))
+    module[1].eval()
+    one, stack = (fj.train(module, clients=CLIENTS, **OPTIONS | {"clients_at_a_time": chunk}) for chunk in (1, 4))
+    for run in (one, stack):
+        assert run.model[1].running_mean.any()
+    np.testing.assert_allclose(one.model[1].running_mean, stack.model[1].running_mean, rtol=0, atol=5e-6)

@@ -45,7 +45,8 @@ class Evaluator:
     ) -> None:
         """Copy the model, and evaluate it on two samples; refuse metrics that cannot be taken of it."""
         self._ranks = ranks
-        self.net = channels_last(copy.deepcopy(model).to(test.device).eval())
+        self.net = channels_last(copy.deepcopy(model).to(test.device))
+        self.net.eval()
         self.test, self.objective, self._metrics, self._workers = test, Objective.of(loss), tuple(metrics), workers
         self._judged = Judged(self.net, self.objective)
         self._parameters = Layout({n: p for n, p in self.net.named_parameters() if p.requires_grad})

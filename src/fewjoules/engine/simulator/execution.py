@@ -7,16 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from fewjoules.engine.models.layout import averaged_buffers
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.models.objective import Objective
-from fewjoules.engine.models.tree import Tree, leaves, map_tree
 from fewjoules.engine.simulator.federation import SampleSource, first_of
 from fewjoules.engine.simulator.probe import probed
-from fewjoules.engine.simulator.stack.model import ClientModel
+from fewjoules.engine.simulator.stack.trial import TRIAL_SAMPLES, Trial
 from fewjoules.errors import FewJoulesWarning
 
 _CACHED_FLOATS = 1 << 20  # activations of a chunk on a processor; a single client with more trains alone
-_WORTH_A_STACK = 4  # clients that must fit into a chunk on a processor; else they train faster without vmap
+_WORTH_A_STACK = 4  # clients that must fit into the cache of a processor; else they train faster without vmap
+_SMALLEST_STACK = 3  # on a processor; two clients train faster one by one
 _GPU_SHARE = 0.4  # share of a GPU's memory that a chunk in training may take
 _KEPT_COPIES = 6  # copies of each activation that live at once: patches, gradients, tensors saved for backward
 _WEIGHT_COPIES = 5  # copies of a client's weights: before and after a step, gradient, velocity, update
@@ -67,72 +68,50 @@ def _chosen(
     equal_batches: bool,
     chunk: int | None,
 ) -> Execution:
-    inputs, targets = first_of(samples, 2)
     probe = probed(model, loss, samples)
-    seeded, floats = probe.seeded, max(1, probe.activations * batch)
-    reason = _vectorisation_problem(model, loss, inputs, targets)
+    averaged = averaged_buffers(model)
+    _warn_of_lost([name for name in probe.written if name not in averaged])
+    floats = max(1, probe.activations * batch)
+    trial = Trial(model, loss, first_of(samples, 2 if equal_batches else TRIAL_SAMPLES))
+    reason = trial.problem([name for name in probe.written if name in averaged])
     if reason is None and probe.scalar and not equal_batches:
         reason = "its loss is one number per batch, and clients have batches of different sizes"
-    if reason is not None:
-        warnings.warn(f"clients train one by one, which is slower: {reason}", FewJoulesWarning, stacklevel=4)
-        return Execution(stacked=False, chunk=1, seeded=seeded, activations=floats)
-    if chunk is not None:
-        chunk = min(chunk, clients)
-        return Execution(stacked=chunk > 1, chunk=chunk, seeded=seeded, activations=floats)
-    if samples.device.type == "cuda":
-        total = torch.cuda.mem_get_info(samples.device)[1]
+    if reason is None:
+        stacked, together = _chunk(model, samples.device, clients, floats, chunk)
+        if not stacked or equal_batches or not trial.mixes_samples(seeded=probe.seeded):
+            return Execution(stacked=stacked, chunk=together, seeded=probe.seeded, activations=floats)
+        reason = "the loss of a sample depends on the rest of its batch, and clients have batches of different sizes"
+    warnings.warn(f"clients train one by one, which is slower: {reason}", FewJoulesWarning, stacklevel=4)
+    return Execution(stacked=False, chunk=1, seeded=probe.seeded, activations=floats)
+
+
+def _chunk(model: nn.Module, device: torch.device, clients: int, floats: int, wanted: int | None) -> tuple[bool, int]:
+    """Return whether to stack clients that can be stacked, and how many at a time; a client gives so many floats."""
+    if wanted is not None:
+        chunk = min(wanted, clients)
+        return chunk > 1, chunk
+    if device.type == "cuda":
+        total = torch.cuda.mem_get_info(device)[1]
         fitting = gpu_chunk(total, activations=floats, weights=sum(p.numel() for p in model.parameters()))
-        return Execution(stacked=True, chunk=min(fitting, clients), seeded=seeded, activations=floats)
+        return True, min(fitting, clients)
     if any(isinstance(module, nn.LSTM) for module in model.modules()):  # PyTorch's own beats a stack of cells here
-        return Execution(stacked=False, chunk=1, seeded=seeded, activations=floats)
+        return False, 1
     cached = _CACHED_FLOATS // floats
-    chunk = 1 if cached < _WORTH_A_STACK else min(cached, math.ceil(clients / 2))  # never by the number of threads
-    return Execution(stacked=chunk > 1, chunk=max(1, chunk), seeded=seeded, activations=floats)
+    chunk = min(cached, math.ceil(clients / 2))  # never by the number of threads
+    stacked = cached >= _WORTH_A_STACK and chunk >= _SMALLEST_STACK
+    return stacked, chunk if stacked else 1
+
+
+def _warn_of_lost(buffers: list[str]) -> None:
+    if buffers:
+        warnings.warn(
+            f"the model writes to {', '.join(buffers)}, which stays at its first values: "
+            "only buffers of float32 are sent and averaged",
+            FewJoulesWarning,
+            stacklevel=5,
+        )
 
 
 def gpu_chunk(total_bytes: int, *, activations: int, weights: int) -> int:
     """Return how many clients fit into the memory of a GPU at a time, at least one; sizes are floats per client."""
     return max(1, int(_GPU_SHARE * total_bytes / (4 * (_KEPT_COPIES * activations + _WEIGHT_COPIES * weights))))
-
-
-def _vectorisation_problem(model: nn.Module, loss: Loss | Objective, inputs: Tree, targets: Tree | None) -> str | None:
-    """Return why vmap cannot train this model, or None if it can."""
-    first = leaves(inputs)[0]
-    trial = ClientModel(model, loss, first.device)
-    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in trial.net.modules()):
-        return "it has batch normalisation with a cumulative average or hooks"
-    cells = {name: one for name, one in trial.net.named_modules() if isinstance(one, nn.RNNCellBase)}
-    for name, cell in cells.items():  # vmap refuses some; others it calls for each client, slower than without it
-        return f"vmap cannot run {name} of the model ({type(cell).__name__}) for several clients at once"
-    weights = torch.full((2, len(first)), 1.0 / len(first), device=first.device)
-    parameters = trial.parameters.views(trial.initial_weights.repeat(2, 1))
-    flat = trial.initial_buffers.repeat(2, 1)
-    before = torch.random.get_rng_state()
-    two = [None if tree is None else map_tree(_twice, tree) for tree in (inputs, targets)]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            trial.gradients(parameters, trial.buffers.views(flat), two[0], two[1], weights)
-    except Exception as error:
-        return f"vmap cannot run {_culprit(error, trial.net)}: " + str(error).split("\n")[0].partition(". ")[0][:200]
-    finally:
-        torch.random.set_rng_state(before)
-    if not torch.equal(flat, trial.initial_buffers.repeat(2, 1)):
-        return "the model writes to its buffers"
-    return None
-
-
-def _culprit(error: Exception, net: nn.Module) -> str:
-    """Name the innermost module of a network in which an error was raised."""
-    names = {id(module): name for name, module in net.named_modules()}
-    found, trace = "the model", error.__traceback__
-    while trace is not None:
-        module = trace.tb_frame.f_locals.get("self")
-        if isinstance(module, nn.Module) and names.get(id(module)):
-            found = f"{names[id(module)]} of the model ({type(module).__name__})"
-        trace = trace.tb_next
-    return found
-
-
-def _twice(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.stack([tensor, tensor])

@@ -19,12 +19,14 @@ from fewjoules.errors import InvalidInputError
 class Probe:
     """What a forward pass showed: floats that the layers give for a sample, and whether random numbers were drawn.
 
-    ``scalar``: a loss is one number for the whole batch.
+    ``scalar``: a loss is one number for the whole batch. ``written``: floating-point buffers of the model's state that
+    the pass changed.
     """
 
     activations: int
     seeded: bool
     scalar: bool
+    written: tuple[str, ...]
 
 
 @torch.enable_grad()
@@ -32,7 +34,9 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
     """Run a copy of the model and its loss on the first samples; refuse what does not fit."""
     inputs, targets = first_of(samples, count)
     first, objective = leaves(inputs)[0], Objective.of(loss)
-    judged = Judged(copy.deepcopy(model).to(first.device).train(), objective)
+    judged = Judged(copy.deepcopy(model).to(first.device), objective)
+    judged.net.train()
+    buffers = {name: buffer.clone() for name, buffer in _float_buffers(judged.net).items()}
     counts: list[int] = []
     for module in judged.net.modules():
         if not list(module.children()):
@@ -47,7 +51,18 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
             raise InvalidInputError("the loss must depend on the weights that are trained, got one without a gradient")
         seeded = any(not torch.equal(old, new) for old, new in zip(before, _rng_states(devices), strict=True))
     scalar = any(torch.is_tensor(value) and value.ndim == 0 for value in values)
-    return Probe(sum(counts) // len(first), seeded, scalar)
+    after = _float_buffers(judged.net)
+    written = tuple(name for name, value in buffers.items() if name in after and not _same(value, after[name]))
+    return Probe(sum(counts) // len(first), seeded, scalar, written)
+
+
+def _float_buffers(net: nn.Module) -> dict[str, torch.Tensor]:
+    kept = net.state_dict().keys()
+    return {name: one for name, one in net.named_buffers() if one.is_floating_point() and name in kept}
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def _require_labels(outputs: Any, targets: Tree | None, samples: SampleSource) -> None:

@@ -20,7 +20,8 @@ class SingleModel:
         self, model: nn.Module, loss: Loss | Objective, device: torch.device, *, precision: str = "float32"
     ) -> None:
         """Copy the model; the caller's is not changed."""
-        self.net = copy.deepcopy(model).to(device).train()
+        self.net = copy.deepcopy(model).to(device)
+        self.net.train()
         self.objective = Objective.of(loss)
         if device.type == "cpu":  # convolutions run faster there with the channels innermost in memory
             self.net = channels_last(self.net)
@@ -35,10 +36,17 @@ class SingleModel:
         ]
         self._counters = [b for name, b in self.net.named_buffers() if name not in averaged]
         self._first_counts = [counter.clone() for counter in self._counters]
+        self._places = [
+            (module, name, buffer)
+            for module in self.net.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and name not in module._non_persistent_buffers_set
+        ]
 
     @torch.no_grad()
     def start(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
         """Load weights and buffers; other buffers, such as counts of steps, restart and are never sent."""
+        self._take_back_buffers()
         for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
             if tensors:
                 torch._foreach_copy_(tensors, list(layout.views(flat).values()))
@@ -48,9 +56,19 @@ class SingleModel:
     @torch.no_grad()
     def finish(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
         """Write the module's weights and buffers into flat vectors."""
+        self._take_back_buffers()
         for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
             if tensors:
                 torch._foreach_copy_(list(layout.views(flat).values()), tensors)
+
+    def _take_back_buffers(self) -> None:
+        """Put our own tensors in the places of buffers to which the module assigned others, with their values."""
+        for module, name, buffer in self._places:
+            found = module._buffers[name]
+            if found is not buffer:
+                if found is not None:
+                    buffer.copy_(found)
+                module._buffers[name] = buffer
 
     def gradients(
         self, inputs: Tree, targets: Tree | None

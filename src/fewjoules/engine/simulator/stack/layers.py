@@ -12,32 +12,33 @@ from torch import nn
 from torch.nn import functional
 
 from fewjoules.engine.simulator.stack.recurrent import StackedLSTM, can_stack
+from fewjoules.engine.simulator.stack.replacement import Replacement
 
 
-class PatchConv2d(nn.Module):
+class PatchConv2d(Replacement):
     """``nn.Conv2d`` with a square kernel and zero padding, computed as patches times a matrix."""
 
     def __init__(self, conv: nn.Conv2d, precision: str) -> None:
         """Share the parameters of ``conv``."""
-        super().__init__()
-        self.precision = precision
+        super().__init__(conv)
         self.weight, self.bias = conv.weight, conv.bias
-        self.kernel, self.stride, self.padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
+        self._precision = precision
+        self._kernel, self._stride, self._padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Convolve (batch, channels, height, width) to (batch, out, height, width), channels innermost in memory."""
         if images.is_cuda:
             from fewjoules.engine.simulator.cuda import conv
 
-            if conv.supports(images.shape, self.weight.shape, self.stride, self.padding):
-                shape = (self.stride, self.padding, self.precision)
+            if conv.supports(images.shape, self.weight.shape, self._stride, self._padding):
+                shape = (self._stride, self._padding, self._precision)
                 return conv.convolve(images, self.weight, self.bias, *shape)
         return self._by_slices(images)
 
     def _by_slices(self, images: torch.Tensor) -> torch.Tensor:
         """Convolve by shifted slices: a compiler fuses them, and their gradient, into one kernel without atomics."""
-        last = functional.pad(images, (self.padding,) * 4).permute(0, 2, 3, 1)
-        kernel, stride = self.kernel, self.stride
+        last = functional.pad(images, (self._padding,) * 4).permute(0, 2, 3, 1)
+        kernel, stride = self._kernel, self._stride
         tall, wide = ((size - kernel) // stride + 1 for size in last.shape[1:3])
         shifted = [
             last[:, i : i + (tall - 1) * stride + 1 : stride, j : j + (wide - 1) * stride + 1 : stride]
@@ -51,18 +52,20 @@ class PatchConv2d(nn.Module):
         return out.unflatten(0, (images.shape[0], tall, wide)).permute(0, 3, 1, 2)
 
 
-class StackedGroupNorm(nn.Module):
+class StackedGroupNorm(Replacement):
     """``nn.GroupNorm`` in plain arithmetic: vmap supports PyTorch's own for one memory layout only."""
+
+    num_groups: int
+    eps: float
 
     def __init__(self, norm: nn.GroupNorm) -> None:
         """Share the parameters of ``norm``."""
-        super().__init__()
+        super().__init__(norm)
         self.weight, self.bias = norm.weight, norm.bias
-        self.groups, self.eps = norm.num_groups, norm.eps
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Normalise each group of channels of each sample."""
-        grouped = inputs.float().unflatten(1, (self.groups, -1))
+        grouped = inputs.float().unflatten(1, (self.num_groups, -1))
         axes = list(range(2, grouped.ndim))
         variance, mean = torch.var_mean(grouped, axes, correction=0, keepdim=True)
         normal = ((grouped - mean) * torch.rsqrt(variance + self.eps)).flatten(1, 2)
@@ -70,7 +73,7 @@ class StackedGroupNorm(nn.Module):
         return normal if self.weight is None else normal * self.weight.view(shape) + self.bias.view(shape)
 
 
-class WeightedBatchNorm(nn.Module):
+class WeightedBatchNorm(Replacement):
     """Batch normalisation of weighted samples; it puts its new running statistics into ``updated``."""
 
     running_mean: torch.Tensor | None
@@ -79,7 +82,7 @@ class WeightedBatchNorm(nn.Module):
 
     def __init__(self, norm: nn.modules.batchnorm._BatchNorm) -> None:
         """Share parameters and statistics of ``norm``."""
-        super().__init__()
+        super().__init__(norm)
         self.weight, self.bias = norm.weight, norm.bias
         self.eps, self.momentum = norm.eps, 0.1 if norm.momentum is None else norm.momentum
         self.register_buffer("running_mean", norm.running_mean)
@@ -123,12 +126,29 @@ class WeightedBatchNorm(nn.Module):
 
 
 def stackable(model: nn.Module, precision: str = "float32") -> nn.Module:
-    """Return a deep copy of the model with its layers replaced where a stacked version exists."""
-    return _replaced(copy.deepcopy(model), precision)
+    """Return a deep copy of the model in training mode, with its layers replaced where a stacked version exists.
+
+    ``train()`` is called before, since one of the model's own may look for layers by their class, to keep them frozen.
+    """
+    copied = copy.deepcopy(model)
+    copied.train()
+    return _with_replacements(copied, precision, {})
 
 
-def _replaced(module: nn.Module, precision: str) -> nn.Module:
-    if module._forward_hooks or module._forward_pre_hooks:
+def _with_replacements(module: nn.Module, precision: str, known: dict[nn.Module, nn.Module]) -> nn.Module:
+    """Return the module with its layers replaced; a layer in several places has one replacement, in ``known``."""
+    if module not in known:
+        known[module] = _replacement(module, precision)
+        if known[module] is module and not _has_hooks(module):
+            for name, child in module._modules.items():
+                if child is not None:
+                    setattr(module, name, _with_replacements(child, precision, known))
+    return known[module]
+
+
+def _replacement(module: nn.Module, precision: str) -> nn.Module:
+    """Return the stacked version of a layer, or the module itself where there is none."""
+    if _has_hooks(module) or "forward" in vars(module):  # which make of it something else than its class says
         return module
     if type(module) is nn.Conv2d and _is_plain(module):
         return PatchConv2d(module, precision)
@@ -138,9 +158,11 @@ def _replaced(module: nn.Module, precision: str) -> nn.Module:
         return StackedGroupNorm(module)
     if type(module) is nn.LSTM and can_stack(module):
         return StackedLSTM(module)
-    for name, child in module.named_children():
-        setattr(module, name, _replaced(child, precision))
     return module
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _is_plain(conv: nn.Conv2d) -> bool:

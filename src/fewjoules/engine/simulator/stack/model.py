@@ -20,7 +20,7 @@ class ClientModel:
         self, model: nn.Module, loss: Loss | Objective, device: torch.device, *, precision: str = "float32"
     ) -> None:
         """Copy the model with stackable layers; the caller's is not changed."""
-        self.net = stackable(model, precision).to(device).train()
+        self.net = stackable(model, precision).to(device)
         self.objective = Objective.of(loss)
         self._judged = Judged(self.net, self.objective, bfloat16=precision == "bf16")
         named = dict(self.net.named_parameters())

@@ -4,16 +4,21 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fewjoules.engine.simulator.stack.replacement import Replacement
+
 State = tuple[torch.Tensor, torch.Tensor]
 
 
-class StackedLSTM(nn.Module):
+class StackedLSTM(Replacement):
     """Layers of LSTM cells in one direction, without dropout and without projections."""
+
+    num_layers: int
+    hidden_size: int
+    batch_first: bool
 
     def __init__(self, lstm: nn.LSTM) -> None:
         """Share the parameters of ``lstm``."""
-        super().__init__()
-        self.layers, self.width, self.batch_first = lstm.num_layers, lstm.hidden_size, lstm.batch_first
+        super().__init__(lstm)
         for name, parameter in lstm.named_parameters():
             self.register_parameter(name, parameter)
 
@@ -23,12 +28,15 @@ class StackedLSTM(nn.Module):
             raise TypeError("a stack of LSTMs takes batches of sequences of equal length")
         hidden = inputs if not self.batch_first else inputs.transpose(0, 1)
         last = []
-        for layer in range(self.layers):
+        for layer in range(self.num_layers):
             start = None if state is None else (state[0][layer], state[1][layer])
             hidden, end = self._layer(hidden, layer, start)
             last.append(end)
         hiddens, cells = (torch.stack(part) for part in zip(*last, strict=True))
         return hidden.transpose(0, 1) if self.batch_first else hidden, (hiddens, cells)
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: the weights of a stack are one matrix."""
 
     def _layer(self, inputs: torch.Tensor, layer: int, state: State | None) -> tuple[torch.Tensor, State]:
         """Run the cells of a layer over (places, n, width); the inputs of all places are multiplied at once."""
@@ -37,7 +45,7 @@ class StackedLSTM(nn.Module):
         driven = functional.linear(inputs, getattr(self, f"weight_ih_l{layer}"), bias)
         recurrent = getattr(self, f"weight_hh_l{layer}").T
         if state is None:
-            nothing = torch.zeros_like(driven[0, :, : self.width])
+            nothing = torch.zeros_like(driven[0, :, : self.hidden_size])
             state = nothing, nothing
         hidden, cell = state
         hiddens = []
