@@ -211,6 +211,10 @@ class TrainingOptions:
         """Number of rounds between two evaluations; the last round is always evaluated."""
         return self.evaluate_every or math.ceil(EVALUATE_STEPS / self.local_steps)
 
+    def evaluates_after(self, number: int) -> bool:
+        """Whether the model is evaluated after this round, if there is a test set."""
+        return number % self.evaluation_rounds == 0 or number == self.rounds
+
     def to_dict(self) -> dict[str, Any]:
         """Return the options as values that JSON can hold; runs with equal values are the same run."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
