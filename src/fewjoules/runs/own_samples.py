@@ -1,9 +1,8 @@
 """The samples that a function of the user's own returned, and what tells them from others when a run is resumed."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +25,7 @@ class OwnSamples:
     test: SampleSource | None
     parts: list[IntArray] | None
     labels: IntArray | None
-    sha256: str
+    facts: dict[str, Any]
 
 
 def own_samples(given: OwnData, folder: Path, device: torch.device, memory_gib: float | None) -> OwnSamples:
@@ -47,7 +46,11 @@ def own_samples(given: OwnData, folder: Path, device: torch.device, memory_gib: 
         test=test,
         parts=parts,
         labels=_labels(train),
-        sha256=_digest(own_source_digest("training.data", given.name, folder), train, test),
+        facts={
+            "source": own_source_digest("training.data", given.name, folder),
+            "train": data_facts(train),
+            "test": None if test is None else data_facts(test),
+        },
     )
 
 
@@ -58,9 +61,3 @@ def _labels(samples: SampleSource) -> IntArray | None:
     if not torch.is_tensor(targets) or targets.ndim != 1 or targets.is_floating_point():
         return None
     return targets.cpu().numpy()
-
-
-def _digest(source: str | None, *parts: SampleSource | None) -> str:
-    """Return a digest of the function's file and of what is known of the samples."""
-    facts = [source, *(None if samples is None else data_facts(samples) for samples in parts)]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
