@@ -1,6 +1,5 @@
 """The data that a user gives to ``fewjoules.train``: arrays of each client, joined in tensors on one device."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from torch import nn
 
 from fewjoules.arrays import IntArray
+from fewjoules.engine.models.layout import copied
 from fewjoules.engine.models.loss import IGNORED_LABEL, Loss
 from fewjoules.engine.models.tree import Tree, call, described, leaves, map_tree, rebuilt, shapes_of
 from fewjoules.engine.simulator.federation import Samples, SampleSource, first_of
@@ -50,7 +50,7 @@ def as_taken(model: nn.Module, samples: SampleSource) -> SampleSource:
     ways += [_widened] if any(leaf.dtype in _NARROW for leaf in leaves(inputs)) else []
     if not ways:
         return samples
-    probe = copy.deepcopy(model).to(samples.device).eval()
+    probe = copied(model).to(samples.device).eval()
     if _runs(probe, inputs):
         return samples
     for way in ways:
@@ -161,12 +161,19 @@ def _tensors(given: Any) -> Tree:
 
 
 def _tensor(given: Any) -> torch.Tensor:
-    """Return an array, a table or column of pandas, or a list as a tensor."""
-    if torch.is_tensor(given) or not hasattr(given, "__array__"):
-        return torch.as_tensor(given)
+    """Return an array, a table or column of pandas, or a list of numbers or tensors as a tensor."""
+    if torch.is_tensor(given):
+        return given
+    if not hasattr(given, "__array__"):
+        return torch.stack(list(given)) if _holds_tensors(given) else torch.as_tensor(given)
     array = np.asarray(given)
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return torch.as_tensor(native if native.flags.writeable else native.copy())
+
+
+def _holds_tensors(given: Any) -> bool:
+    """Tell whether this is a list of tensors, or a column of a Hugging Face data set with the format "torch"."""
+    return isinstance(given, Sequence) and len(given) > 0 and all(torch.is_tensor(one) for one in given)
 
 
 def _labels(array: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ from fewjoules.engine.algorithm.declared import (
     Rounds,
     Sparsities,
     Whole,
+    as_plain,
     option,
 )
 from fewjoules.engine.algorithm.presets import PRESETS, preset_options
@@ -139,7 +140,8 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         """Refuse invalid options and fill in those that depend on others."""
         for one in fields(self):
-            value = getattr(self, one.name)
+            value = as_plain(getattr(self, one.name))
+            object.__setattr__(self, one.name, value)
             if value is not None or not one.metadata["optional"]:
                 one.metadata["check"].require(one.name, value)
         for number, devices in self.failures.items():

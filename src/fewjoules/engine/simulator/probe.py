@@ -1,12 +1,12 @@
 """One forward pass before training: whether model, loss and samples fit together, and what a sample takes."""
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from fewjoules.engine.models.layout import copied
 from fewjoules.engine.models.loss import Loss, Value, class_count, scores, shape_problem
 from fewjoules.engine.models.objective import Judged, Objective
 from fewjoules.engine.models.tree import Tree, described, leaves
@@ -32,7 +32,7 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
     """Run a copy of the model and its loss on the first samples; refuse what does not fit."""
     inputs, targets = first_of(samples, count)
     first, objective = leaves(inputs)[0], Objective.of(loss)
-    judged = Judged(copy.deepcopy(model).to(first.device).train(), objective)
+    judged = Judged(copied(model).to(first.device).train(), objective)
     counts: list[int] = []
     for module in judged.net.modules():
         if not list(module.children()):
