@@ -11,7 +11,7 @@ from fewjoules.engine.simulator.federation import Samples, SampleSource
 from fewjoules.engine.simulator.read_samples import ReadSamples
 from fewjoules.errors import InvalidInputError
 from fewjoules.own_code import own_source_digest
-from fewjoules.runs.client_data import require_loss
+from fewjoules.runs.client_data import require_loss, rule_of
 from fewjoules.runs.data_facts import data_facts
 from fewjoules.runs.sources import collect, collect_one
 from fewjoules.scenario.own_data import OwnData
@@ -32,12 +32,13 @@ def own_samples(given: OwnData, folder: Path, device: torch.device, memory_gib: 
     """Gather what the function returned; refuse samples that do not fit together."""
     try:
         parts: list[IntArray] | None = None
+        rule = rule_of(given.loss)
         if given.clients is None:
-            train = collect_one(given.train, device, "train", memory_gib)
+            train = collect_one(given.train, device, "train", memory_gib, rule)
         else:
-            train, found = collect(given.clients, device, memory_gib=memory_gib)
+            train, found = collect(given.clients, device, memory_gib=memory_gib, rule=rule)
             parts = list(found)
-        test = None if given.test is None else collect_one(given.test, device, "test", memory_gib)
+        test = None if given.test is None else collect_one(given.test, device, "test", memory_gib, rule)
         require_loss(f"the function {given.name!r}", given.loss, train)
     except InvalidInputError as error:
         raise InvalidInputError(f"training.data {given.name!r}: {error}") from error

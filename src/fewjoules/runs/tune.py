@@ -22,7 +22,7 @@ from fewjoules.planner.partial import with_participants
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.recipe import Recipe
 from fewjoules.runs.arguments import require_kinds
-from fewjoules.runs.client_data import Arrays, as_taken, has_labels, require_loss
+from fewjoules.runs.client_data import Arrays, as_taken, has_labels, require_loss, rule_of
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.laboratory import USUAL_RATE
 from fewjoules.runs.own_pilots import own_pilots
@@ -112,7 +112,7 @@ def tune(
     require_trainable(model)
     aim, allowed = _aim(target, metrics), Budget.parse(budget)
     where = choose_device(device)
-    samples, parts = collect(clients, where, data=data, memory_gib=data_memory_gib)
+    samples, parts = collect(clients, where, data=data, memory_gib=data_memory_gib, rule=rule_of(loss))
     require_loss("tune", loss, samples)
     if aim.metric == "accuracy" and not has_labels(samples):
         raise InvalidInputError(

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fewjoules.engine.models.labels import LabelRule
 from fewjoules.engine.models.layout import copied
 from fewjoules.engine.models.loss import Loss, Value, class_count, scores, shape_problem
 from fewjoules.engine.models.objective import Judged, Objective
@@ -41,7 +42,8 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
     with torch.random.fork_rng(devices=devices):
         before = _rng_states(devices)
         outputs = _outputs(judged, inputs) if objective.needs_outputs else None
-        _require_labels(outputs, targets, samples)
+        if judged.rule.judged:
+            _require_labels(outputs, targets, samples, judged.rule)
         values = _values(judged, outputs, inputs, targets)
         if not objective.total(values, None).requires_grad:
             raise InvalidInputError("the loss must depend on the weights that are trained, got one without a gradient")
@@ -50,9 +52,9 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
     return Probe(sum(counts) // len(first), seeded, scalar)
 
 
-def _require_labels(outputs: Any, targets: Tree | None, samples: SampleSource) -> None:
+def _require_labels(outputs: Any, targets: Tree | None, samples: SampleSource, rule: LabelRule) -> None:
     """Refuse labels for which the model has no output."""
-    classes, labels = class_count(outputs, targets), samples.label_range()
+    classes, labels = class_count(outputs, targets, rule), samples.label_range(rule)
     if classes is not None and labels is None and isinstance(samples, ReadSamples):
         samples.classes = classes  # by which labels are checked when they are read
     if classes is not None and labels is not None and labels[1] >= classes:
