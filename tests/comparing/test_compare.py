@@ -139,3 +139,16 @@ def test_a_scheme_that_diverges_is_left_out_and_counted():
 def test_what_cannot_be_compared_is_refused(schemes, changes, says):
     with pytest.raises(InvalidInputError, match=says):
         compare(schemes, **{"rounds": 5} | changes)
+
+
+def test_a_function_that_takes_no_seed_is_refused():
+    with pytest.raises(
+        InvalidInputError, match=r"^model must be a torch\.nn\.Module, or a function of a seed"
+    ) as refusal:
+        fj.compare(lambda: net(), schemes=OWN, rounds=2, device="cpu", **GIVEN)
+    assert "too many positional arguments" in str(refusal.value)
+
+
+def test_step_sizes_of_numpy_are_kept_as_numbers(tmp_path):
+    compare(rounds=np.int64(2), target={"loss": 9.0}, rates={"few": np.float32(0.25)}, out=tmp_path / "numpy")
+    assert json.loads((tmp_path / "numpy" / "comparison.json").read_text())["rates"] == {"few": 0.25}

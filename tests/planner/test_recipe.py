@@ -47,6 +47,7 @@ def test_a_recipe_is_described_in_one_line_with_its_step_size(recipe):
         ({"learning_rate": 1}, {}, "step size 1"),
         ({"learning_rate": 0.1, "averaging": 0.0}, {}, "step size 0.1"),
         ({"learning_rate": 0.1, "averaging": 0.05}, {}, "step size 0.1, the mean of the last 5 % of rounds"),
+        ({"learning_rate": 0.1, "averaging": "half"}, {}, "step size 0.1, mean half"),
         ({"learning_rate": 0.1, "averaging": 0.125}, {}, "step size 0.1, the mean of the last 12.5 % of rounds"),
         (
             {"learning_rate": 0.1, "inner": "adamw", "schedule": "cosine", "batch_size": None},

@@ -81,6 +81,7 @@ def test_factors_multiply_to_the_whole():
         (["values"], False),
         (["values", "dense"], False),
         (["flexible", "values"], True),
+        (["flexible", "averaging"], True),
         (["optimiser", "fewest", "dense"], True),
         ([], False),
     ],
@@ -174,9 +175,14 @@ def test_the_price_of_a_recipe_in_words(tmp_path, search, joules, sentence):
     assert [one.replace("\u00a0", " ") for one in price_sentences(groups, search)] == sentence
 
 
-def test_where_planning_anew_changes_nothing_the_lever_before_tells_what_was_saved(tmp_path):
-    groups = grouped(runs_of(tmp_path, flexible=10.0, optimiser=6.0, values=4.0))
-    assert price_sentences(groups, SEARCH)[0].endswith("paid after 4 trainings.")
+@pytest.mark.parametrize(
+    ("joules", "trainings"),
+    [({"values": 4.0}, 4), ({"averaging": 5.0}, 5), ({"averaging": 5.0, "values": 4.0}, 4), ({}, 6)],
+    ids=["values", "mean of models", "both", "optimiser"],
+)
+def test_where_planning_anew_changes_nothing_the_lever_before_tells_what_was_saved(tmp_path, joules, trainings):
+    groups = grouped(runs_of(tmp_path, flexible=10.0, optimiser=6.0, **joules))
+    assert price_sentences(groups, SEARCH)[0].endswith(f"paid after {trainings} trainings.")
 
 
 def test_a_comparison_without_fewest_does_not_speak_of_its_price(tmp_path):

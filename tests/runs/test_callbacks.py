@@ -175,10 +175,10 @@ class FakeRun:
     values=st.lists(st.floats(0.0, 4.0), max_size=12),
     patience=st.integers(1, 4),
     min_delta=st.sampled_from([0.0, 0.5]),
-    metric=st.sampled_from(["test_loss", "test_accuracy"]),
+    metric=st.sampled_from(["train_loss", "test_loss", "test_accuracy", "test_f1"]),
 )
 def test_early_stopping_waits_for_an_improvement_over_all_earlier_evaluations(values, patience, min_delta, metric):
-    sign = -1.0 if metric == "test_accuracy" else 1.0
+    sign = 1.0 if metric.endswith("loss") else -1.0
     best, last = math.inf, -1
     expected = None
     for number, value in enumerate(values):
@@ -197,6 +197,41 @@ def test_early_stopping_ends_a_run_that_no_longer_improves():
     assert run.stop_reason == "callback"
     assert losses.size < 60
     assert min(losses[:-2]) <= min(losses[-2:])
+
+
+def test_a_metric_of_ones_own_rises_as_for_targets_unless_told_otherwise():
+    values = [0.24, 0.30, 0.36, 0.42]
+    assert FakeRun(values, "test_f1").replay(fj.EarlyStopping("test_f1", patience=2)) is None
+    assert FakeRun(values, "test_f1").replay(fj.EarlyStopping("test_f1", patience=2, rises=False)) == 2
+
+
+def unknown(outputs, targets):
+    return torch.tensor(math.nan)
+
+
+@pytest.mark.filterwarnings("ignore:the metric unknown is NaN")
+@pytest.mark.parametrize(("metric", "rises", "rounds"), [("test_unknown", None, 6), ("train_loss", True, 8)])
+def test_early_stopping_of_a_resumed_run_counts_the_evaluations_of_one_that_was_not_interrupted(
+    tmp_path, metric, rises, rounds
+):
+    options = {"rounds": 20, "metrics": {"unknown": unknown}}
+
+    def stopping():
+        return fj.EarlyStopping(metric, patience=3, rises=rises)
+
+    whole = train(callbacks=[stopping()], **options)
+    with pytest.raises(LookupError):
+        train(callbacks=[stopping(), Diary(fail_after=5)], out=tmp_path / "run", **options)
+    resumed = fj.resume(
+        tmp_path / "run",
+        model=reference.seeded_module(reference.SoftmaxRegression(4, 3), 1),
+        clients=CLIENTS,
+        test=CLIENTS[0],
+        metrics={"unknown": unknown},
+        callbacks=[stopping()],
+    )
+    assert (whole.stop_reason, len(whole.metrics)) == ("callback", rounds)
+    assert (resumed.stop_reason, len(resumed.metrics)) == ("callback", rounds)
 
 
 def test_a_metric_that_does_not_exist_is_refused_with_those_that_do():

@@ -28,6 +28,7 @@ from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.physics.fleet import Fleet
 from fewjoules.runs.checkpoint import load_checkpoint, save_checkpoint, save_tensors
+from fewjoules.runs.tensor_file import checksum
 
 IDENTITY = {
     "fewjoules version": "1.2.3",
@@ -254,6 +255,44 @@ def test_a_server_that_needs_it_does_not_go_on_without(name, saved):
     header["checksums"][name] = 0
     rewrite(saved, header, **{name: found[:0]})
     assert_refused(saved, f"{name} must be {found.dtype} of shape ({found.numel()},)", "shape (0,)")
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory):
+    loop = make_loop(averaging=0.3)
+    loop.run()
+    loop.simulator.close()
+    path = tmp_path_factory.mktemp("averaged") / "checkpoint"
+    save_checkpoint(path, loop, IDENTITY)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("weights", lambda found: found.double()),
+        ("weights", lambda found: found[:-1]),
+        ("buffers", lambda found: found[None]),
+        ("models", lambda found: found.int()),
+        ("models", lambda found: found[0]),
+    ],
+    ids=["weights of another type", "too few weights", "buffers of another shape", "type of models", "shape of models"],
+)
+def test_a_mean_of_another_type_or_shape_is_refused(name, changed, averaged, tmp_path):
+    header, tensors = header_of(averaged), load_file(averaged)
+    other = changed(tensors[f"average.{name}"]).contiguous()
+    header["checksums"][f"average.{name}"] = checksum(other)
+    save_sealed(tensors | {f"average.{name}": other}, tmp_path / "checkpoint", header)
+    rows_of(tmp_path / "checkpoint").write_bytes(rows_of(averaged).read_bytes())
+    simulator = fresh(averaging=0.3)
+    with pytest.raises(
+        InvalidInputError, match=rf"average\.{name} must be torch\.\w+ of shape \(\d+,\), got"
+    ) as refusal:
+        load_checkpoint(tmp_path / "checkpoint", IDENTITY, simulator)
+    assert f"got {other.dtype} of shape {tuple(other.shape)}" in str(refusal.value)
+    assert simulator.state.round == 0
+    load_checkpoint(averaged, IDENTITY, simulator)
+    assert simulator.state.round == 3
 
 
 def test_a_broadcast_that_is_the_velocity_of_the_outer_optimiser_is_saved_beside_it(tmp_path):

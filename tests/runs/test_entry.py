@@ -42,7 +42,8 @@ def test_every_option_of_a_method_is_an_option_and_every_option_of_a_preset_is_k
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_keeps_its_options_whatever_method_the_scenario_has(name, tmp_path):
     lines = ["momentum = 0.5", 'outer = "adam"', 'values = "float16"', "weight_decay = 0.3", "batch_size = 7"]
-    own = preset_options(task_of(tmp_path, *lines, "outer_beta2 = 0.5", "residual_decay = 0.5"), name)
+    lines += ["outer_beta2 = 0.5", "residual_decay = 0.5", "averaging = 0.3"]
+    own = preset_options(task_of(tmp_path, *lines), name)
     wanted = {"local_steps": 1, "sparsity": 1.0, "weight_decay": 0.3} | PRESETS[name].options
     plain = TrainingOptions.of(
         **wanted | {"sparsity": np.full(4, wanted["sparsity"])}, rounds=2, learning_rate=0.1, batch_size=7, preset=name

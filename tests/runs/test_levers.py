@@ -56,19 +56,23 @@ def test_each_lever_adds_one_change_to_the_one_before():
     assert rates == [0.1, 0.3, 0.01, 0.01, 0.01]
 
 
-@pytest.mark.parametrize("own", ["", "averaging = 0.2\n"], ids=["no mean in training", "another mean in training"])
-def test_the_mean_of_models_is_a_lever_of_its_own(own):
-    text = SCENARIO.replace(RATE, own + RATE) + RECIPE.replace('"adamw", ', '"adamw", averaging = 0.05, ')
+@pytest.mark.parametrize(
+    ("training", "recipe", "left"),
+    [
+        (None, 0.05, [0.0, 0.0, 0.0, 0.05, 0.05, 0.05]),
+        (0.2, 0.05, [0.2, 0.0, 0.0, 0.05, 0.05, 0.05]),
+        (0.2, None, [0.2, 0.0, 0.0, 0.2, 0.2, 0.2]),
+        (0.2, 0.0, [0.2, 0.0, 0.0, None, 0.0, 0.0]),
+    ],
+    ids=["of the recipe", "of both", "of the training", "none in the recipe"],
+)
+def test_the_mean_of_models_is_a_lever_of_its_own(training, recipe, left):
+    own = "" if training is None else f"averaging = {training}\n"
+    of_recipe = "" if recipe is None else f"averaging = {recipe}, "
+    text = SCENARIO.replace(RATE, own + RATE) + RECIPE.replace('"adamw", ', f'"adamw", {of_recipe}')
     levers = {name: options.averaging for name, (_, options) in levers_of(text).items()}
-    before = 0.2 if own else 0.0
-    assert levers == {
-        "flexible": before,
-        "step-size": 0.0,
-        "optimiser": 0.0,
-        "averaging": 0.05,
-        "values": 0.05,
-        "fewest": 0.05,
-    }
+    names = ["flexible", "step-size", "optimiser", "averaging", "values", "fewest"]
+    assert levers == {name: value for name, value in zip(names, left, strict=True) if value is not None}
 
 
 def test_only_the_ends_have_plans_that_predict():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import fewjoules as fj
@@ -18,7 +19,10 @@ from fewjoules.cli import app
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.presets import PRESETS
 from fewjoules.engine.models.loss import cross_entropy
+from fewjoules.engine.simulator.federation import Samples
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
+from fewjoules.runs.checkpoint import require_same_identity
+from fewjoules.runs.data_facts import data_facts
 from fewjoules.runs.own_identity import identity_of_own
 from fewjoules.runs.own_settings import own_options, own_settings, save_own_settings
 from tests.reference import training as reference
@@ -290,6 +294,52 @@ def test_the_identity_of_data_that_change_whenever_they_are_read_does_not_hold_t
         task = Task(model=net(), federation=federation, test=None, loss=cross_entropy, fleet=None)
         options = TrainingOptions(local_steps=1, sparsity=[1.0], rounds=1, learning_rate=0.1)
         assert (identity_of_own(task, options)["data"]["values"] is not None) == known
+
+
+def read_sets():
+    """Data sets, which are held in memory where it has room for them."""
+    return [TensorDataset(*map(torch.as_tensor, pair)) for pair in CLIENTS]
+
+
+@pytest.mark.parametrize("first", [None, 0.0], ids=["held at first", "read at first"])
+def test_a_run_on_a_processor_goes_on_bit_for_bit_whether_its_data_fit_into_memory_or_not(whole, tmp_path, first):
+    given = GIVEN | {"clients": read_sets(), "test": read_sets()[0]}
+    out, error = tmp_path / "run", ValueError("boom")
+    with pytest.raises(ValueError, match="boom"):
+        fj.train(net(), **given, **OPTIONS, out=out, data_memory_gib=first, callbacks=[StopAfter(3, error)])
+    run = fj.resume(out, model=net(9), **given, data_memory_gib=0.0 if first is None else None)
+    for name in TABLES:
+        assert (out / name).read_bytes() == (whole.folder / name).read_bytes()
+    assert run.stop_reason == "rounds"
+
+
+def test_one_changed_sample_of_many_that_are_held_is_noticed():
+    inputs, targets = torch.rand(1000, 4), torch.zeros(1000, dtype=torch.int64)
+    before = data_facts(Samples(inputs.clone(), targets))
+    inputs[502] += 1.0
+    with pytest.raises(InvalidInputError, match=r"^here: data\.values in memory was"):
+        require_same_identity("here", {"data": before}, {"data": data_facts(Samples(inputs, targets))})
+
+
+class OnGpu:
+    """Samples that say they were on a GPU."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, resident):
+        self.resident, self.samples = resident, Samples(torch.rand(9, 4), torch.zeros(9, dtype=torch.int64))
+        self.take = self.samples.take
+
+    def __len__(self):
+        return 9
+
+
+def test_on_a_gpu_data_are_held_as_they_were_and_the_refusal_says_how():
+    held, read = (data_facts(OnGpu(resident)) for resident in (True, False))
+    with pytest.raises(
+        InvalidInputError, match=r"data\.in memory was True, and is False now; data_memory_gib says how"
+    ):
+        require_same_identity("here", {"data": held}, {"data": read})
 
 
 def test_step_sizes_by_a_function_are_given_again_and_checked_by_their_values(tmp_path):

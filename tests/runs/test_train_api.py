@@ -3,8 +3,11 @@
 A refusal is one sentence that names the thing, what is allowed and what was received.
 """
 
+import json
 import math
 import re
+import threading
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -321,6 +324,37 @@ def test_models_and_losses_that_do_not_fit_are_refused():
     assert_refused(["loss", "one number", "(2, 3)"], loss=lambda outputs, targets: outputs)
 
 
+class Locked(nn.Linear):
+    """Keeps something that cannot be copied."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+        self.lock = threading.Lock()
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*weight_norm:FutureWarning", "ignore:.*torch.jit:DeprecationWarning", "ignore:.*batching rule"
+)
+def test_models_that_cannot_be_copied_or_were_compiled_are_refused():
+    old = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3)))
+    assert_refused(["'weight' of the module '0'", "torch.nn.utils.parametrizations.weight_norm"], old)
+    assert_refused(["the model must be one that copy.deepcopy can copy", "TypeError: cannot pickle"], Locked())
+    for compiled in (torch.jit.script(nn.Linear(4, 3)), torch.jit.trace(nn.Linear(4, 3), torch.zeros(2, 4))):
+        assert_refused(["ordinary modules", "a module compiled by torch.jit"], compiled)
+    assert_refused(["the module '1' compiled by torch.jit"], nn.Sequential(linear(), torch.jit.script(nn.ReLU())))
+    assert train(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))).stop_reason == "rounds"
+
+
+def test_functions_that_fail_are_refused_with_the_round_or_time():
+    says = [
+        "learning_rate(3) must be a number, or one for each of 2 local steps",
+        "ZeroDivisionError: float division by zero",
+    ]
+    assert_refused(says, learning_rate=lambda number: 0.1 / (number - 3))
+    says = ["availability(0) must return true or false for each of 3 devices", "KeyError: 0.0"]
+    assert_refused(says, availability=lambda time: {}[time])
+
+
 @pytest.mark.filterwarnings("ignore::fewjoules.errors.FewJoulesWarning")
 def test_a_model_that_cannot_take_a_single_sample_is_refused_where_a_client_has_one():
     cumulative = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, momentum=None))
@@ -552,6 +586,36 @@ def test_a_plan_brings_local_steps_sparsity_and_rounds():
     assert train(plan=plan, local_steps=None, sparsity=None, rounds=2).metrics.size == 2
 
 
+class Column(Sequence):
+    """A column of a Hugging Face data set with the format "torch": its items are tensors."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __len__(self):
+        return len(self.tensor)
+
+    def __getitem__(self, key):
+        return list(self.tensor[key]) if isinstance(key, slice) else self.tensor[key]
+
+
+def test_tensors_of_several_shapes_in_a_list_are_refused():
+    ragged = ([torch.zeros(4), torch.zeros(5)], [0, 1])
+    assert_refused(["clients[0] must hold arrays of numbers with samples of one shape"], clients=[ragged])
+
+
+def test_numbers_of_numpy_are_options_like_those_of_python(tmp_path):
+    given = {"rounds": np.int32(4), "local_steps": np.int64(2), "learning_rate": np.float32(0.5)}
+    given |= {"decay_rounds": (np.int64(2),), "schedule": "step", "failures": {np.int64(1): {np.int32(0)}}}
+    plain = {"rounds": 4, "local_steps": 2, "learning_rate": 0.5, "decay_rounds": [2], "failures": {1: [0]}}
+    train(**given, out=tmp_path / "numpy", checkpoint_seconds=np.float32(1.0))
+    train(**plain, schedule="step", out=tmp_path / "plain")
+    one, other = (fj.Run.load(tmp_path / name, linear()) for name in ("numpy", "plain"))
+    assert np.array_equal(reference.flat(one.model), reference.flat(other.model))
+    settings = [json.loads((tmp_path / name / "settings.json").read_text())["options"] for name in ("numpy", "plain")]
+    assert settings[0] == settings[1]
+
+
 def test_arrays_tensors_and_lists_of_any_number_type_are_taken():
     expected = reference.flat(train().model)
     kinds = [
@@ -559,6 +623,8 @@ def test_arrays_tensors_and_lists_of_any_number_type_are_taken():
         [(x.astype(np.float64), y.astype(np.int32)) for x, y in CLIENTS],
         [(x.tolist(), y.tolist()) for x, y in CLIENTS],
         [[x, y.astype(np.uint8)] for x, y in CLIENTS],
+        [(list(torch.from_numpy(x)), list(torch.from_numpy(y))) for x, y in CLIENTS],
+        [(Column(torch.from_numpy(x)), Column(torch.from_numpy(y))) for x, y in CLIENTS],
     ]
     for clients in kinds:
         assert np.array_equal(reference.flat(train(clients=clients).model), expected)

@@ -155,7 +155,7 @@ def test_a_run_is_resumed_and_changed_data_are_refused(folder, monkeypatch):
     (stopped_run_again / "my_data.py").write_text(MODULE.replace("rows(40, 2)", "rows(41, 2)"))
     done = run("train", "--resume", stopped_run_again / "run")
     assert done.exit_code == 2
-    assert "data was" in done.stderr
+    assert "data.source was" in done.stderr
 
 
 def test_samples_that_only_the_function_can_see_change_the_identity(folder):

@@ -91,6 +91,7 @@ def test_budgets_are_read(text, budget):
         "5;rm",
         "\N{ARABIC-INDIC DIGIT FIVE}",
         "5\x00",
+        2000,
     ],
 )
 def test_what_is_no_budget_is_refused_in_one_sentence(text):

@@ -48,7 +48,7 @@ class ClientGradients:
         inputs, targets = self.federation.samples.take(numbers)
         self._layout.load(self.net, weights)
         outputs = call(self.net, inputs)
-        values = [term.value(self.net, outputs, inputs, targets) for term in self.objective.terms]
+        values = [term.value(self.net, outputs, inputs, targets, self.objective.rule) for term in self.objective.terms]
         value = self.objective.total(values, None)
         found = torch.autograd.grad(value, self._trained())
         return float(value.detach()), torch.cat([gradient.reshape(-1) for gradient in found])

@@ -12,6 +12,7 @@ from fewjoules.comparing.own_entrants import OwnEntrant, Scheme, own_entrants
 from fewjoules.comparing.result import Comparison
 from fewjoules.comparing.turns import MOST_SEEDS, Turn, seeds_from, train_turns, turns_of
 from fewjoules.comparing.written import write_comparison
+from fewjoules.engine.algorithm.declared import as_plain
 from fewjoules.engine.loop import INTERRUPTED
 from fewjoules.errors import DivergedError, require_integer
 from fewjoules.physics.fleet import Fleet
@@ -74,7 +75,8 @@ def compare(
     require_alone("fewjoules.compare")
     count = require_integer("seeds", seeds, low=1, high=MOST_SEEDS)
     chosen = seeds_from(require_integer("seed", seed, low=0, high=2**63 - 1), count)
-    entrants = own_entrants(schemes, options, problem, rates or {})
+    rates = as_plain(rates or {})
+    entrants = own_entrants(schemes, options, problem, rates)
     shared = {"clients": clients, "test": test, "fleet": fleet, "target": target}
     runs: dict[tuple[str, int], Run] = {}
     with contextlib.ExitStack() as held:
@@ -100,5 +102,5 @@ def compare(
         results = tuple(RunResults.load(turn.folder) for turn in trained)
         diverged = dict(Counter(turn.entry.name for turn in turns if turn not in trained))
         if out is not None:
-            write_comparison(folder, "fewjoules.compare", results, diverged, seeds=list(chosen), rates=rates or {})
+            write_comparison(folder, "fewjoules.compare", results, diverged, seeds=list(chosen), rates=rates)
     return Comparison(runs, results, diverged)

@@ -253,9 +253,7 @@ class TrainingLoop:
         return self.guard is not None and self.guard.is_due(self.simulator.state.round)
 
     def _is_evaluated(self, number: int) -> bool:
-        options = self.simulator.options
-        due = number % options.evaluation_rounds == 0 or number == options.rounds
-        return self.evaluator is not None and due
+        return self.evaluator is not None and self.simulator.options.evaluates_after(number)
 
     def _evaluate(self) -> DivergedError | None:
         """Evaluate the model; return an error if it is the last one and its loss is NaN."""

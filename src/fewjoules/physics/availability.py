@@ -13,6 +13,7 @@ from fewjoules.errors import InvalidInputError, require_integer, require_number,
 from fewjoules.extras import require_extra
 from fewjoules.files import require_regular
 from fewjoules.measurements import read_columns, read_header
+from fewjoules.own_code import first_line
 
 SECONDS, ROUNDS = "seconds", "rounds"
 PROBE = {SECONDS: 60.0, ROUNDS: 1.0}  # where nobody is available, a function is asked again after so long
@@ -175,7 +176,13 @@ class AvailabilityFunction:
         self._flags(0.0, devices)
 
     def _flags(self, time: float, devices: int) -> Flags:
-        found = np.asarray(self._function(time))
+        try:
+            found = np.asarray(self._function(time))
+        except Exception as error:
+            raise InvalidInputError(
+                f"availability({time:g}) must return true or false for each of {devices} devices, "
+                f"but the function failed: {first_line(error)}"
+            ) from error
         if found.shape != (devices,) or found.dtype != np.bool_:
             raise InvalidInputError(
                 f"availability must return true or false for each of {devices} devices, "

@@ -143,8 +143,10 @@ def _steps(optimiser: Mapping[str, Any]) -> list[str]:
     if "batch_size" in optimiser:
         size = optimiser["batch_size"]
         found.append("all samples at every step" if size is None else f"batches of {_number(size)}")
-    if optimiser.get("averaging"):
-        found.append(f"the mean of the last {_number(100 * optimiser['averaging'])} % of rounds")
+    averaging = optimiser.get("averaging")
+    if averaging:
+        is_part = isinstance(averaging, int | float)  # else it is refused where it is used
+        found.append(f"the mean of the last {_number(100 * averaging)} % of rounds" if is_part else f"mean {averaging}")
     if optimiser.get("error_feedback") is False:
         found.append("no error feedback")
     return [words for words in found if words]

@@ -1,5 +1,6 @@
 """What the arguments of ``fewjoules.train`` come to: the plan that is followed, and the options of the training."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
@@ -10,7 +11,7 @@ from torch import nn
 
 from fewjoules.engine.algorithm.options import TrainingOptions, overridden
 from fewjoules.engine.algorithm.presets import preset_options
-from fewjoules.errors import InvalidInputError, require_array
+from fewjoules.errors import InvalidInputError, require_array, shown
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import MAX_SPARSITY
@@ -43,7 +44,17 @@ def require_kinds(model: Any, clients: Any, fleet: Any, plan: Any = None, recipe
 
 def model_for(model: ModelOfSeed, seed: int) -> nn.Module:
     """Return the model to train with a seed: the given one, or what the given function makes."""
-    return model if isinstance(model, nn.Module) or not callable(model) else model(seed)
+    if isinstance(model, nn.Module) or not callable(model):
+        return model
+    try:
+        inspect.signature(model).bind(seed)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"model must be a torch.nn.Module, or a function of a seed that makes one, got {shown(model)}: {error}"
+        ) from error
+    except ValueError:  # not written in Python
+        pass
+    return model(seed)
 
 
 def followed_plan(plan: Plan | None, recipe: Recipe | None) -> Plan | None:

@@ -3,7 +3,6 @@
 import math
 from pathlib import Path
 
-import numpy as np
 from torch import nn
 
 from fewjoules.engine.algorithm.options import TrainingOptions
@@ -12,6 +11,8 @@ from fewjoules.errors import InvalidInputError, require_integer, require_number
 from fewjoules.ledger.schema import RowArray
 from fewjoules.runs.results import rows_of
 from fewjoules.runs.trained import trained_model
+
+_FALLING = ("train_loss", "test_loss", "train_perplexity", "test_perplexity")  # of which less is better
 
 
 class OngoingRun:
@@ -119,7 +120,7 @@ class EarlyStopping(Callback):
         metric: One of ``OngoingRun.metrics``, such as "test_loss", "test_accuracy" or "test_f1".
         patience: Evaluations without an improvement after which the run ends; those before a resume count.
         min_delta: By how much the metric must change to have improved.
-        rises: Whether larger is better; by default only where the name has "accuracy" in it.
+        rises: Whether larger is better; by default everywhere but for losses and perplexities, as for targets.
 
     Examples:
         >>> fj.train(model, clients=clients, test=test, callbacks=[fj.EarlyStopping(patience=5)], **options)
@@ -135,7 +136,7 @@ class EarlyStopping(Callback):
         """Watch one of ``OngoingRun.metrics``."""
         self.metric, self.patience = metric, require_integer("patience", patience, low=1, high=10**9)
         self.min_delta = require_number("min_delta", min_delta, low=0.0)
-        self._sign = -1.0 if (rises if rises is not None else "accuracy" in metric) else 1.0
+        self._sign = -1.0 if (metric not in _FALLING if rises is None else rises) else 1.0
         self._best, self._waited = math.inf, 0
 
     def on_train_start(self, run: OngoingRun) -> None:
@@ -145,8 +146,9 @@ class EarlyStopping(Callback):
         self._best, self._waited = math.inf, 0
         history = run.history()
         if self.metric in (history.dtype.names or ()):
-            for value in history[self.metric][~np.isnan(history[self.metric])]:
-                self._note(float(value))
+            for row in history:
+                if run.options.evaluates_after(int(row["round"])):
+                    self._note(float(row[self.metric]))
 
     def on_evaluation_end(self, run: OngoingRun) -> None:
         """End the run if it has waited long enough."""

@@ -24,6 +24,7 @@ from fewjoules.errors import InvalidInputError, require_integer, require_number,
 from fewjoules.files import require_regular, whole_file
 from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.runs.client_rows import StoredRows, rows_header, stored
+from fewjoules.runs.data_facts import HELD, HELD_VALUES
 from fewjoules.runs.saved_books import books_from, books_tensors, expected_books
 from fewjoules.runs.saved_state import (
     AVERAGE,
@@ -300,10 +301,11 @@ def require_same_identity(complaint: str, stored: Identity, here: Identity) -> N
     """Refuse an identity that differs from the stored one, with the first fact that does."""
     before, now = _flat(stored), _flat(json.loads(json.dumps(here)))
     for key in [*now, *before]:
-        if before.get(key) != now.get(key):
-            raise InvalidInputError(
-                f"{complaint}: {key} was {shown(before.get(key))}, and is {shown(now.get(key))} now"
-            )
+        was, found = before.get(key), now.get(key)
+        if was == found or (key.endswith(HELD_VALUES) and None in (was, found)):
+            continue
+        helps = "; data_memory_gib says how much is held there" if key.endswith(HELD) else ""
+        raise InvalidInputError(f"{complaint}: {key} was {shown(was)}, and is {shown(found)} now{helps}")
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The data that a user gives to ``fewjoules.train``: arrays of each client, joined in tensors on one device."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,10 @@ import torch
 from torch import nn
 
 from fewjoules.arrays import IntArray
-from fewjoules.engine.models.loss import IGNORED_LABEL, Loss
+from fewjoules.engine.models.labels import USUAL, LabelRule
+from fewjoules.engine.models.layout import copied
+from fewjoules.engine.models.loss import Loss, cross_entropy
+from fewjoules.engine.models.objective import Objective
 from fewjoules.engine.models.tree import Tree, call, described, leaves, map_tree, rebuilt, shapes_of
 from fewjoules.engine.simulator.federation import Samples, SampleSource, first_of
 from fewjoules.engine.simulator.read_samples import ReadSamples
@@ -19,6 +21,11 @@ from fewjoules.own_code import first_line
 _NARROW = {torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64}  # no tokens for PyTorch
 
 Arrays = Any  # (inputs, targets), or a dict of inputs without targets; inputs and targets are trees of arrays
+
+
+def rule_of(loss: Loss | None) -> LabelRule:
+    """Return which labels count for a loss, by default cross-entropy."""
+    return Objective.of(cross_entropy if loss is None else loss).rule
 
 
 def require_loss(caller: str, loss: Loss | None, samples: SampleSource) -> None:
@@ -50,7 +57,7 @@ def as_taken(model: nn.Module, samples: SampleSource) -> SampleSource:
     ways += [_widened] if any(leaf.dtype in _NARROW for leaf in leaves(inputs)) else []
     if not ways:
         return samples
-    probe = copy.deepcopy(model).to(samples.device)
+    probe = copied(model).to(samples.device)
     probe.eval()
     if _runs(probe, inputs):
         return samples
@@ -77,11 +84,11 @@ def _runs(model: nn.Module, inputs: Tree) -> bool:
     return True
 
 
-def gather(clients: Sequence[Arrays], device: torch.device) -> tuple[Samples, list[IntArray]]:
+def gather(clients: Sequence[Arrays], device: torch.device, rule: LabelRule = USUAL) -> tuple[Samples, list[IntArray]]:
     """Join the samples of all clients in one tree of tensors; return it and the sample numbers of each client."""
     if len(clients) == 0:
         raise InvalidInputError("clients must have at least one entry")
-    own = [tensors_of(given, device, f"clients[{number}]") for number, given in enumerate(clients)]
+    own = [tensors_of(given, device, f"clients[{number}]", rule) for number, given in enumerate(clients)]
     for number, samples in enumerate(own):
         for name in ("inputs", "targets"):
             found, like = getattr(samples, name), getattr(own[0], name)
@@ -101,10 +108,10 @@ def _joined(trees: list[Tree]) -> Tree:
     return rebuilt(trees[0], [torch.cat(column) for column in columns])
 
 
-def tensors_of(given: Arrays, device: torch.device, name: str) -> Samples:
+def tensors_of(given: Arrays, device: torch.device, name: str, rule: LabelRule = USUAL) -> Samples:
     """Return the samples as tensors: floats as float32, labels as int64, other inputs as they are.
 
-    Refuse arrays of unequal lengths, no samples, and numbers that are not finite.
+    Refuse arrays of unequal lengths, no samples, numbers that are not finite, and labels below 0 where they are judged.
     """
     inputs, targets = pair_of(given, name)
     try:
@@ -124,11 +131,9 @@ def tensors_of(given: Arrays, device: torch.device, name: str) -> Samples:
         if not all(bool(torch.isfinite(array).all()) for array in leaves(tree) if array.is_floating_point()):
             raise InvalidInputError(f"{name} must have finite {kind}, got NaN or infinity")
     samples = Samples(_moved(inputs, device), _moved(targets, device))
-    labels = samples.label_range()
+    labels = samples.label_range(rule) if rule.judged else None
     if labels is not None and labels[0] < 0:
-        several = torch.is_tensor(targets) and targets.ndim > 1  # of which some may be ignored
-        also = f", or {IGNORED_LABEL} for tokens to ignore" if several else ""
-        raise InvalidInputError(f"{name} must have labels of at least 0{also}, got {labels[0]}")
+        raise InvalidInputError(f"{name} must have labels of at least 0{rule.said(targets)}, got {labels[0]}")
     return samples
 
 
@@ -162,12 +167,19 @@ def _tensors(given: Any) -> Tree:
 
 
 def _tensor(given: Any) -> torch.Tensor:
-    """Return an array, a table or column of pandas, or a list as a tensor."""
-    if torch.is_tensor(given) or not hasattr(given, "__array__"):
-        return torch.as_tensor(given)
+    """Return an array, a table or column of pandas, or a list of numbers or tensors as a tensor."""
+    if torch.is_tensor(given):
+        return given
+    if not hasattr(given, "__array__"):
+        return torch.stack(list(given)) if _holds_tensors(given) else torch.as_tensor(given)
     array = np.asarray(given)
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return torch.as_tensor(native if native.flags.writeable else native.copy())
+
+
+def _holds_tensors(given: Any) -> bool:
+    """Tell whether this is a list of tensors, or a column of a Hugging Face data set with the format "torch"."""
+    return isinstance(given, Sequence) and len(given) > 0 and all(torch.is_tensor(one) for one in given)
 
 
 def _labels(array: torch.Tensor) -> torch.Tensor:

@@ -30,11 +30,11 @@ def lever_entries(scenario: Scenario, flexible: Plan, fewest: Plan | None) -> li
     """Return the levers in order; one that changes nothing, or that the scenario does not state, is left out."""
     recipe, rate = require_levers(scenario), scenario.recipe_search.plain_learning_rate
     plain = None if rate is None else Recipe(PLAIN.name, {**PLAIN.options_for(1), "learning_rate": rate})
-    last_model = {**recipe.optimiser, **({"averaging": 0.0} if "averaging" in recipe.optimiser else {})}
+    averaging = _choices(scenario, replace(flexible, recipe=recipe))["averaging"]  # of the recipe, else of [training]
     between = {
         STEP_SIZE: plain,
-        OPTIMISER: Recipe(recipe.name, last_model),
-        AVERAGING: Recipe(recipe.name, recipe.optimiser),
+        OPTIMISER: Recipe(recipe.name, {**recipe.optimiser, "averaging": 0.0}),
+        AVERAGING: Recipe(recipe.name, {**recipe.optimiser, "averaging": averaging}),
         VALUES: recipe,
     }
     found = [(planned_entry(flexible), flexible)]

@@ -1,9 +1,8 @@
 """The samples that a function of the user's own returned, and what tells them from others when a run is resumed."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,7 +11,7 @@ from fewjoules.engine.simulator.federation import Samples, SampleSource
 from fewjoules.engine.simulator.read_samples import ReadSamples
 from fewjoules.errors import InvalidInputError
 from fewjoules.own_code import own_source_digest
-from fewjoules.runs.client_data import require_loss
+from fewjoules.runs.client_data import require_loss, rule_of
 from fewjoules.runs.data_facts import data_facts
 from fewjoules.runs.sources import collect, collect_one
 from fewjoules.scenario.own_data import OwnData
@@ -26,19 +25,20 @@ class OwnSamples:
     test: SampleSource | None
     parts: list[IntArray] | None
     labels: IntArray | None
-    sha256: str
+    facts: dict[str, Any]
 
 
 def own_samples(given: OwnData, folder: Path, device: torch.device, memory_gib: float | None) -> OwnSamples:
     """Gather what the function returned; refuse samples that do not fit together."""
     try:
         parts: list[IntArray] | None = None
+        rule = rule_of(given.loss)
         if given.clients is None:
-            train = collect_one(given.train, device, "train", memory_gib)
+            train = collect_one(given.train, device, "train", memory_gib, rule)
         else:
-            train, found = collect(given.clients, device, memory_gib=memory_gib)
+            train, found = collect(given.clients, device, memory_gib=memory_gib, rule=rule)
             parts = list(found)
-        test = None if given.test is None else collect_one(given.test, device, "test", memory_gib)
+        test = None if given.test is None else collect_one(given.test, device, "test", memory_gib, rule)
         require_loss(f"the function {given.name!r}", given.loss, train)
     except InvalidInputError as error:
         raise InvalidInputError(f"training.data {given.name!r}: {error}") from error
@@ -47,7 +47,11 @@ def own_samples(given: OwnData, folder: Path, device: torch.device, memory_gib: 
         test=test,
         parts=parts,
         labels=_labels(train),
-        sha256=_digest(own_source_digest("training.data", given.name, folder), train, test),
+        facts={
+            "source": own_source_digest("training.data", given.name, folder),
+            "train": data_facts(train),
+            "test": None if test is None else data_facts(test),
+        },
     )
 
 
@@ -58,9 +62,3 @@ def _labels(samples: SampleSource) -> IntArray | None:
     if not torch.is_tensor(targets) or targets.ndim != 1 or targets.is_floating_point():
         return None
     return targets.cpu().numpy()
-
-
-def _digest(source: str | None, *parts: SampleSource | None) -> str:
-    """Return a digest of the function's file and of what is known of the samples."""
-    facts = [source, *(None if samples is None else data_facts(samples) for samples in parts)]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

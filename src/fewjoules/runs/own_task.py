@@ -12,7 +12,7 @@ from fewjoules.engine.simulator.federation import Federation
 from fewjoules.errors import InvalidInputError, require_number, shown
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.plan import Plan
-from fewjoules.runs.client_data import Arrays, as_taken, require_loss
+from fewjoules.runs.client_data import Arrays, as_taken, require_loss, rule_of
 from fewjoules.runs.folder import require_new_folder
 from fewjoules.runs.memory import MOST_GIB
 from fewjoules.runs.sources import collect_one
@@ -38,10 +38,11 @@ def own_task(
         raise InvalidInputError(f"metrics must be a dict of functions by name, got {type(metrics).__name__}")
     samples = data.samples
     require_loss(caller, loss, samples)
+    given = None if test is None else collect_one(test, samples.device, "test", data_memory_gib, rule_of(loss))
     return Task(
         model=model,
         federation=Federation(as_taken(model, samples), data.parts),
-        test=None if test is None else as_taken(model, collect_one(test, samples.device, "test", data_memory_gib)),
+        test=None if given is None else as_taken(model, given),
         loss=cross_entropy if loss is None else loss,
         metrics=metrics or {},
         fleet=fleet if plan is None or fleet is None else plan.fleet_at_points(fleet),

@@ -1,7 +1,6 @@
 """The processes that ``torchrun`` starts, as ranks of one training, and what they must agree on."""
 
 import contextlib
-import copy
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from fewjoules import __version__
+from fewjoules.engine.models.layout import copied
 from fewjoules.engine.models.objective import Objective
 from fewjoules.engine.models.tree import leaves
 from fewjoules.engine.ranks import ALONE, Ranks, known_to_ranks
@@ -99,7 +99,7 @@ def model_of_first(ranks: Ranks, model: nn.Module) -> nn.Module:
     told = [json.loads(text) for text in ranks.texts(json.dumps([_layout_crc(model), _crc(*_tensors(model).values())]))]
     if len({layout for layout, _ in told}) > 1 or len({values for _, values in told}) == 1:
         return model
-    result = copy.deepcopy(model)
+    result = copied(model)
     for tensor in _tensors(result).values():
         values = tensor.detach().cpu().contiguous()
         ranks.from_first(values.reshape(-1).view(torch.uint8))

@@ -16,7 +16,7 @@ from fewjoules.errors import InvalidInputError, require_number
 from fewjoules.physics.fleet import Fleet
 from fewjoules.runs.arguments import require_kinds
 from fewjoules.runs.callbacks import Callback
-from fewjoules.runs.client_data import Arrays
+from fewjoules.runs.client_data import Arrays, rule_of
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.folder import clean_up, is_finished
 from fewjoules.runs.listening import require_callbacks
@@ -99,7 +99,7 @@ def resume(
         again = {"learning_rate": learning_rate, "availability": availability}
         options, plan = own_options(place, settings, again), own_plan(place, settings)
         where = choose_device(settings["device"] if isinstance(device, str) and device == "auto" else device)
-        federation = Federation(*collect(clients, where, data=data, memory_gib=data_memory_gib))
+        federation = Federation(*collect(clients, where, data=data, memory_gib=data_memory_gib, rule=rule_of(loss)))
         task = own_task(
             "resume",
             model,

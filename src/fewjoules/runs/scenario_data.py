@@ -29,13 +29,14 @@ from fewjoules.scenario.schema.training import TrainingTable
 class ScenarioData:
     """Training and test samples, and what networks and partitions need to know of them.
 
+    ``facts`` are what a resumed run knows the data by: the SHA-256 of a data set, or facts of the user's own samples.
     ``shape`` is what a network is built for; None: the user's own network for the user's own data. ``labels`` and
     ``writers`` are those of the training samples, where there are any; ``test_writers`` are those of the test samples.
     The writers of a play are its roles. ``parts`` are the sample numbers of each client where the data come divided.
     """
 
     name: str
-    sha256: str
+    facts: Any
     train: SampleSource
     test: SampleSource | None
     shape: Shape | None
@@ -63,7 +64,7 @@ def load_data(
     dataset = load(name, data_dir, progress)
     return ScenarioData(
         name=dataset.name,
-        sha256=dataset.sha256,
+        facts=dataset.sha256,
         train=_images_of(dataset, dataset.train_images, dataset.train_labels, device),
         test=_images_of(dataset, dataset.test_images, dataset.test_labels, device),
         shape=Images(*dataset.shape, dataset.classes),
@@ -139,7 +140,7 @@ def _own(scenario: Scenario, training: TrainingTable, device: torch.device) -> S
     shape = None if is_own(str(scenario.architecture)) else given.shape()
     return ScenarioData(
         name=given.name,
-        sha256=found.sha256,
+        facts=found.facts,
         train=found.train,
         test=found.test,
         shape=shape,
@@ -156,7 +157,7 @@ def _text(context: int, device: torch.device) -> ScenarioData:
     train, test = (Samples(*(torch.from_numpy(array).to(device) for array in part)) for part in parts)
     return ScenarioData(
         name=dataset.name,
-        sha256=dataset.sha256,
+        facts=dataset.sha256,
         train=train,
         test=test,
         shape=Text(context, dataset.classes),

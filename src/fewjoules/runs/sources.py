@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fewjoules.arrays import IntArray
+from fewjoules.engine.models.labels import USUAL, LabelRule
 from fewjoules.engine.simulator.federation import ClientSlices as ClientSlices  # public
 from fewjoules.engine.simulator.federation import SampleSource
 from fewjoules.engine.simulator.read_samples import Reader, ReadSamples
@@ -24,39 +25,43 @@ def collect(
     *,
     data: Arrays | None = None,
     memory_gib: float | None = None,
+    rule: LabelRule = USUAL,
 ) -> tuple[SampleSource, Sequence[IntArray]]:
     """Return the samples of all clients and the sample numbers of each.
 
     ``clients`` holds the arrays or the data set of each, or with ``data``, which all share, sample numbers of it. Data
-    sets of up to ``memory_gib`` are read into memory at once, by default a quarter of what is free.
+    sets of up to ``memory_gib`` are read into memory at once, by default a quarter of what is free. The ``rule`` of the
+    loss says which labels are checked.
     """
     if len(clients) == 0:
         raise InvalidInputError("clients must have at least one entry")
     if data is None:
-        return _joined(clients, [f"clients[{number}]" for number in range(len(clients))], device, memory_gib)
-    samples = collect_one(data, device, "data", memory_gib)
+        return _joined(clients, [f"clients[{number}]" for number in range(len(clients))], device, memory_gib, rule)
+    samples = collect_one(data, device, "data", memory_gib, rule)
     if isinstance(clients, ClientSlices):
         _require_slices(clients, len(samples))
         return samples, clients
     return samples, [_numbers(given, f"clients[{number}]", len(samples)) for number, given in enumerate(clients)]
 
 
-def collect_one(given: Arrays, device: torch.device, name: str, memory_gib: float | None = None) -> SampleSource:
+def collect_one(
+    given: Arrays, device: torch.device, name: str, memory_gib: float | None = None, rule: LabelRule = USUAL
+) -> SampleSource:
     """Return the samples of one pair of arrays or one data set; errors call them by ``name``."""
     if _is_ready(given):
-        return tensors_of(given, device, name)
-    return _joined([given], [name], device, memory_gib)[0]
+        return tensors_of(given, device, name, rule)
+    return _joined([given], [name], device, memory_gib, rule)[0]
 
 
 def _joined(
-    given: Sequence[Arrays], names: list[str], device: torch.device, memory_gib: float | None
+    given: Sequence[Arrays], names: list[str], device: torch.device, memory_gib: float | None, rule: LabelRule
 ) -> tuple[SampleSource, list[IntArray]]:
     if all(map(_is_ready, given)):
-        return gather(given, device)
+        return gather(given, device, rule)
     readers = [_reader(one, name) for one, name in zip(given, names, strict=True)]
     ends = np.cumsum([len(reader) for reader in readers])
     parts = [np.arange(end - len(reader), end) for end, reader in zip(ends, readers, strict=True)]
-    samples = ReadSamples(readers, device)
+    samples = ReadSamples(readers, device, rule=rule)
     mapped = any(_has_disk(one) for one in given)
     if not mapped and len(samples) * samples.sample_bytes <= _most_bytes(device, memory_gib):
         return samples.loaded(), parts

@@ -21,7 +21,7 @@ from fewjoules.planner.plan import Plan
 from fewjoules.planner.recipe import Recipe
 from fewjoules.runs.arguments import Unset, chosen_options, followed_plan, require_kinds
 from fewjoules.runs.callbacks import Callback
-from fewjoules.runs.client_data import Arrays
+from fewjoules.runs.client_data import Arrays, rule_of
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.listening import require_callbacks
 from fewjoules.runs.own_run import OwnRun
@@ -124,7 +124,7 @@ def train(
     if followed is not None:
         followed.require_model(parameter_count(model))
     where = choose_device(device)
-    samples, parts = collect(clients, where, data=data, memory_gib=data_memory_gib)
+    samples, parts = collect(clients, where, data=data, memory_gib=data_memory_gib, rule=rule_of(loss))
     given = {"learning_rate": learning_rate, "batch_growth": batch_growth, "error_feedback": error_feedback}
     options |= {name: value for name, value in given.items() if value is not None} | {"seed": seed}
     options |= {} if batch_size is Unset.UNSET else {"batch_size": batch_size}

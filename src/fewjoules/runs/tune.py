@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from fewjoules.engine.algorithm.declared import as_plain
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.participation import participants_of
 from fewjoules.engine.models.layout import require_trainable
@@ -21,7 +22,7 @@ from fewjoules.planner.partial import with_participants
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.recipe import Recipe
 from fewjoules.runs.arguments import require_kinds
-from fewjoules.runs.client_data import Arrays, as_taken, has_labels, require_loss
+from fewjoules.runs.client_data import Arrays, as_taken, has_labels, require_loss, rule_of
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.laboratory import USUAL_RATE
 from fewjoules.runs.own_pilots import own_pilots
@@ -111,7 +112,7 @@ def tune(
     require_trainable(model)
     aim, allowed = _aim(target, metrics), Budget.parse(budget)
     where = choose_device(device)
-    samples, parts = collect(clients, where, data=data, memory_gib=data_memory_gib)
+    samples, parts = collect(clients, where, data=data, memory_gib=data_memory_gib, rule=rule_of(loss))
     require_loss("tune", loss, samples)
     if aim.metric == "accuracy" and not has_labels(samples):
         raise InvalidInputError(
@@ -119,7 +120,7 @@ def tune(
         )
     if len(fleet) != len(parts):
         raise InvalidInputError(f"the fleet must have a device for each of {len(parts)} clients, got {len(fleet)}")
-    local_steps = tuple(local_steps)
+    local_steps = as_plain(tuple(local_steps))
     stated = _checked(options | {"learning_rate": learning_rate, "batch_size": batch_size, "seed": seed}, len(parts))
     federation = Federation(as_taken(model, samples), parts)
     task = Task(
@@ -131,7 +132,7 @@ def tune(
             own_pilots(task, stated, aim, own_seed, out, held),
             _problem(model, fleet, stated, local_steps, sparsity),
             aim,
-            learning_rate,
+            stated["learning_rate"],
             budget=allowed,
             trainings=trainings,
             seed=own_seed,
@@ -173,7 +174,7 @@ def _checked(options: dict[str, Any], clients: int) -> dict[str, Any]:
         if name in options:
             raise InvalidInputError(f"tune chooses {name} itself, got {shown(options[name])}")
     TrainingOptions.of(**options, local_steps=1, sparsity=[1.0] * clients, rounds=1)
-    return options
+    return {name: as_plain(value) for name, value in options.items()}
 
 
 def _problem(

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from fewjoules.errors import InvalidInputError, shown
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
@@ -21,11 +22,11 @@ class Budget:
     trainings: float = USUAL_TRAININGS
 
     @classmethod
-    def parse(cls, text: str | None) -> "Budget":
+    def parse(cls, text: Any) -> "Budget":
         """Read "5000", "5000 steps" or "80 J"."""
         if text is None:
             return cls()
-        match = _BUDGET.fullmatch(text)
+        match = _BUDGET.fullmatch(text) if isinstance(text, str) else None
         try:
             number = float(match[1]) if match else math.nan
         except ValueError:

@@ -5,10 +5,23 @@ from collections.abc import Mapping, Set
 from dataclasses import MISSING, dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from fewjoules.engine.algorithm.step_sizes import StepSizes
 from fewjoules.errors import InvalidInputError, require_array, require_integer, require_number
 from fewjoules.ledger.target import Target
 from fewjoules.physics.availability import availability_of
+
+
+def as_plain(value: Any) -> Any:
+    """Return an option with numbers of NumPy as those of Python, which JSON can hold."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {as_plain(key): as_plain(one) for key, one in value.items()}
+    if isinstance(value, Set):
+        return set(map(as_plain, value))
+    return type(value)(map(as_plain, value)) if type(value) in (list, tuple) else value
 
 
 class Check(Protocol):

@@ -21,6 +21,7 @@ from fewjoules.engine.algorithm.declared import (
     Rounds,
     Sparsities,
     Whole,
+    as_plain,
     option,
 )
 from fewjoules.engine.algorithm.presets import PRESETS, preset_options
@@ -139,7 +140,8 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         """Refuse invalid options and fill in those that depend on others."""
         for one in fields(self):
-            value = getattr(self, one.name)
+            value = as_plain(getattr(self, one.name))
+            object.__setattr__(self, one.name, value)
             if value is not None or not one.metadata["optional"]:
                 one.metadata["check"].require(one.name, value)
         for number, devices in self.failures.items():
@@ -210,6 +212,10 @@ class TrainingOptions:
     def evaluation_rounds(self) -> int:
         """Number of rounds between two evaluations; the last round is always evaluated."""
         return self.evaluate_every or math.ceil(EVALUATE_STEPS / self.local_steps)
+
+    def evaluates_after(self, number: int) -> bool:
+        """Whether the model is evaluated after this round, if there is a test set."""
+        return number % self.evaluation_rounds == 0 or number == self.rounds
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as values that JSON can hold; runs with equal values are the same run."""

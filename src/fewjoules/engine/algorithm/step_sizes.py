@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
 from fewjoules.errors import InvalidInputError, shown
+from fewjoules.own_code import first_line
 
 RateFunction = Callable[[int], ArrayLike]
 _BLOCK = 4096  # rounds at a time
@@ -28,7 +29,7 @@ class StepSizes:
     def __init__(self, function: RateFunction, rounds: int, local_steps: int, largest: float) -> None:
         """Ask for every round; refuse what is not a number from 0 to ``largest``, or H of them."""
         self.function, self.rounds, self.local_steps = function, rounds, local_steps
-        told = [function(number) for number in range(1, rounds + 1)]
+        told = [_asked(function, number, local_steps) for number in range(1, rounds + 1)]
         self.values = _table(told, local_steps)
         bad = np.argwhere(~((self.values >= 0.0) & (self.values <= largest)))  # NaN is neither
         if bad.size:
@@ -52,6 +53,16 @@ class StepSizes:
         for first in range(0, self.rounds, _BLOCK):
             digest.update(np.ascontiguousarray(whole[first : first + _BLOCK]).data)
         return {"first": float(whole[0, 0]), "last": float(whole[-1, -1]), "sha256": digest.hexdigest()}
+
+
+def _asked(function: RateFunction, number: int, local_steps: int) -> ArrayLike:
+    try:
+        return function(number)
+    except Exception as error:
+        raise InvalidInputError(
+            f"learning_rate({number}) must be a number, or one for each of {local_steps} local steps, "
+            f"but the function failed: {first_line(error)}"
+        ) from error
 
 
 def _table(told: list[ArrayLike], local_steps: int) -> FloatArray:

@@ -1,5 +1,6 @@
 """Layout of a model's parameters in one flat vector, and which of them are trained."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from fewjoules.errors import InvalidInputError
+from fewjoules.own_code import first_line
 
 Tensors = dict[str, torch.Tensor]
 
@@ -85,8 +87,39 @@ def averaged_buffers(net: nn.Module) -> Tensors:
     return {name: one for name, one in net.named_buffers() if one.dtype == torch.float32 and name in kept}
 
 
+def copied(net: nn.Module) -> nn.Module:
+    """Return a copy of a model; refuse one that cannot be copied."""
+    try:
+        return copy.deepcopy(net)
+    except (MemoryError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise _not_copied(net, error) from error
+
+
+def _not_copied(net: nn.Module, error: Exception) -> InvalidInputError:
+    for name, module in net.named_modules():
+        for key, value in vars(module).items():
+            if torch.is_tensor(value) and not value.is_leaf:
+                return InvalidInputError(
+                    f"the model must keep no tensors that were computed from parameters, got {key!r} of "
+                    f"{_module(name)}; torch.nn.utils.parametrizations.weight_norm keeps none, unlike "
+                    "torch.nn.utils.weight_norm"
+                )
+    return InvalidInputError(f"the model must be one that copy.deepcopy can copy, which failed: {first_line(error)}")
+
+
 def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the trainable parameters by name; refuse a model that has none, any not float32, or lazy modules."""
+    """Return the trainable parameters by name; refuse a model that cannot be trained.
+
+    That is one that has none, any not float32, lazy modules, or modules that ``torch.jit`` compiled.
+    """
+    for name, module in net.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise InvalidInputError(
+                f"the model must be made of ordinary modules, got {_module(name)} compiled by torch.jit; "
+                "give what it was compiled from"
+            )
     for name, tensor in (*net.named_parameters(), *net.named_buffers()):
         if is_lazy(tensor):
             raise InvalidInputError(
@@ -100,3 +133,7 @@ def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:
         if parameter.dtype != torch.float32:
             raise InvalidInputError(f"model parameters must be float32, got {parameter.dtype} for {name}")
     return trained
+
+
+def _module(name: str) -> str:
+    return f"the module {name!r}" if name else "a module"

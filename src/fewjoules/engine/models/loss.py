@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fewjoules.engine.models.labels import IGNORED_LABEL, USUAL, Counted, LabelRule
 from fewjoules.engine.models.tree import Tree
 from fewjoules.errors import InvalidInputError
-
-IGNORED_LABEL = -100  # of a token that does not count, as in PyTorch and Hugging Face
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # a sum and a weight for each sample; their mean is sum over weight
 Value = torch.Tensor | Pair  # one number, one for each sample, or a pair
@@ -75,8 +74,8 @@ def classes_last(found: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def right_answers(outputs: Any, targets: Tree | None) -> Value | None:
-    """Return which samples are classified correctly, or how many tokens of each and of how many.
+def right_answers(outputs: Any, targets: Tree | None, rule: LabelRule = USUAL) -> Value | None:
+    """Return which samples are classified correctly, or how many tokens of each and of how many that count.
 
     None where outputs are not class scores of whole numbers.
     """
@@ -84,12 +83,14 @@ def right_answers(outputs: Any, targets: Tree | None) -> Value | None:
     if found is None or not torch.is_tensor(targets) or targets.is_floating_point() or found.ndim != targets.ndim + 1:
         return None
     if targets.ndim == 1:
-        return found.argmax(1) == targets
+        right = found.argmax(1) == targets
+        counted = rule.counted(targets)
+        return Counted(right & counted, counted) if rule.single else right
     last = classes_last(found, targets)
-    return None if last.shape[:-1] != targets.shape else counted_tokens(last.argmax(-1) == targets, targets)
+    return None if last.shape[:-1] != targets.shape else counted_tokens(last.argmax(-1) == targets, targets, rule)
 
 
-def mean_right(outputs: Any, targets: Tree | None) -> torch.Tensor | float | None:
+def mean_right(outputs: Any, targets: Tree | None, rule: LabelRule = USUAL) -> torch.Tensor | float | None:
     """Return the share of right answers in a batch, in fewer steps than by way of each sample's; None if unknown."""
     found = scores(outputs)
     if found is None or not torch.is_tensor(targets) or targets.is_floating_point() or found.ndim != targets.ndim + 1:
@@ -99,33 +100,35 @@ def mean_right(outputs: Any, targets: Tree | None) -> torch.Tensor | float | Non
         return None
     if last.is_cpu:  # NumPy finds the highest score seven times as fast
         labels = targets.numpy()
-        hits = np.count_nonzero(last.detach().float().numpy().argmax(-1) == labels)
-        return int(hits) / max(1, int(np.count_nonzero(labels != IGNORED_LABEL)))
-    return (last.argmax(-1) == targets).sum() / (targets != IGNORED_LABEL).sum().clamp(min=1)
+        counts = labels != rule.ignored
+        hits = np.count_nonzero((last.detach().float().numpy().argmax(-1) == labels) & counts)
+        return int(hits) / max(1, int(np.count_nonzero(counts)))
+    counted = targets != rule.ignored
+    return ((last.argmax(-1) == targets) & counted).sum() / counted.sum().clamp(min=1)
 
 
-def class_count(outputs: Any, targets: Tree | None) -> int | None:
+def class_count(outputs: Any, targets: Tree | None, rule: LabelRule = USUAL) -> int | None:
     """Return the number of classes; None where outputs are not class scores."""
     found = scores(outputs)
-    if found is None or right_answers(outputs, targets) is None:
+    if found is None or right_answers(outputs, targets, rule) is None:
         return None
     assert torch.is_tensor(targets)
     return int(classes_last(found, targets).shape[-1])
 
 
-def counted_tokens(values: torch.Tensor, targets: torch.Tensor) -> Pair:
+def counted_tokens(values: torch.Tensor, targets: torch.Tensor, rule: LabelRule = USUAL) -> Pair:
     """Return the sum over the tokens of each sample that count, and their number."""
-    counted = targets != IGNORED_LABEL
+    counted = targets != rule.ignored
     return torch.where(counted, values, 0.0).flatten(1).sum(1).float(), counted.flatten(1).sum(1).float()
 
 
-def normal(value: Any, targets: Tree | None) -> Any:
+def normal(value: Any, targets: Tree | None, rule: LabelRule = USUAL) -> Any:
     """Return what a loss or metric gave, with one number for each token as a pair of sums and numbers of tokens."""
     if isinstance(value, tuple | list) and len(value) == 2:
         return tuple(_tensor(one) for one in value)
     value = _tensor(value)
     if torch.is_tensor(value) and value.ndim > 1 and torch.is_tensor(targets) and not targets.is_floating_point():
-        return counted_tokens(value, targets) if value.shape == targets.shape else value
+        return counted_tokens(value, targets, rule) if value.shape == targets.shape else value
     return value
 
 
@@ -150,12 +153,24 @@ def mean_of(value: Value, weights: torch.Tensor | None) -> torch.Tensor:
 
     The mean of pairs is the weighted sum of their sums over that of their weights, so that every token counts once.
     """
+    if isinstance(value, Counted):
+        return _mean_of_counted(value, weights)
     if isinstance(value, tuple):
         total, count = (part.sum() if weights is None else part.to(weights.dtype) @ weights for part in value)
         return total / count.clamp(min=torch.finfo(torch.float32).tiny)
     if value.ndim == 0:
         return value
     return value.mean() if weights is None else value @ weights
+
+
+def _mean_of_counted(value: Counted, weights: torch.Tensor | None) -> torch.Tensor:
+    """Return the mean of those that count: to the bit that of all values where all do."""
+    least = torch.finfo(torch.float32).tiny
+    given, counted = value.values, value.counted.to(value.values.dtype)
+    if weights is None:
+        return torch.where(counted.bool().all(), given.mean(), given.sum() / counted.sum().clamp(min=least))
+    share = torch.where(counted.bool().all(), 1.0, (counted @ weights).clamp(min=least))
+    return (given @ weights) / share
 
 
 def sum_and_weight(value: Value, count: int) -> tuple[float, float]:

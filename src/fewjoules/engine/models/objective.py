@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fewjoules.engine.models.labels import IGNORED_LABEL, ClassLoss, LabelRule
 from fewjoules.engine.models.loss import Loss, Value, cross_entropy, mean_of, mean_over_tokens, normal
 from fewjoules.engine.models.tree import Tree, call, floats, leaves
 from fewjoules.errors import InvalidInputError, require_number, shown
@@ -18,11 +19,15 @@ _MODEL_AND_BATCH = ("model", "batch")
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A named function of (outputs, targets), or of (model, batch) if it ``takes_model``."""
+    """A named function of (outputs, targets), or of (model, batch) if it ``takes_model``.
+
+    ``classes`` is what is known of it if it is a loss of PyTorch that takes labels as classes.
+    """
 
     name: str
     function: Callable[[Any, Any], Any]
     takes_model: bool
+    classes: ClassLoss | None = None
 
     @classmethod
     def of(cls, what: str, name: str, function: Any) -> "Measure":
@@ -36,13 +41,14 @@ class Measure:
                 f"{what} must be a function of (outputs, targets) or, with these names, of (model, batch); "
                 f"got parameters ({', '.join(names)})"
             )
-        return cls(name, function, all(fitting))
+        return cls(name, function, all(fitting), ClassLoss.of(function))
 
-    def value(self, net: nn.Module, outputs: Any, inputs: Tree, targets: Tree | None) -> Any:
+    def value(self, net: nn.Module, outputs: Any, inputs: Tree, targets: Tree | None, rule: LabelRule) -> Any:
         """Return what the function says of a batch, which is its inputs alone where there are no targets."""
         if self.takes_model:
-            return normal(self.function(net, inputs if targets is None else (inputs, targets)), targets)
-        return normal(self.function(outputs, targets), targets)
+            return normal(self.function(net, inputs if targets is None else (inputs, targets)), targets, rule)
+        value = normal(self.function(outputs, targets), targets, rule)
+        return value if self.classes is None else self.classes.settled(value, targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,22 @@ class Objective:
     @property
     def named(self) -> str:
         """The names of its functions, with their weights where there are several."""
-        names = [getattr(one, "__qualname__", type(one).__qualname__) for one in (term.function for term in self.terms)]
+        names = [_named(term) for term in self.terms]
         if self.weights == (1.0,):
             return names[0]
         return " + ".join(f"{weight!r} {name}" for weight, name in zip(self.weights, names, strict=True))
+
+    @property
+    def rule(self) -> LabelRule:
+        """Which labels count, by the losses that take them as classes; refuse losses that disagree."""
+        usual = any(term.function is cross_entropy for term in self.terms)
+        known = [term.classes.ignored for term in self.terms if term.classes is not None]
+        if not usual and not known:
+            return LabelRule(judged=False)
+        ignored = sorted({*known, *([IGNORED_LABEL] if usual else [])})
+        if len(ignored) > 1:
+            raise InvalidInputError(f"all losses must have the same ignore_index, got {ignored[0]} and {ignored[1]}")
+        return LabelRule(ignored[0], single=not usual)
 
     @property
     def needs_outputs(self) -> bool:
@@ -97,6 +115,7 @@ class Judged(nn.Module):
         """Share the network; ``whole``: every sample of a batch counts, so that only means are needed."""
         super().__init__()
         self.net, self.objective, self.mixed, self.whole = net, objective, bfloat16, whole
+        self.rule = objective.rule
 
     def forward(self, inputs: Tree, targets: Tree | None) -> tuple[list[Value], Any]:
         """Return what each loss says of a batch, and the outputs; None if no loss needs them."""
@@ -119,13 +138,19 @@ class Judged(nn.Module):
                 found.append(mean_over_tokens(outputs, targets))
                 continue
             with self._precision(inputs) if term.takes_model else contextlib.nullcontext():
-                found.append(term.value(self.net, outputs, inputs, targets))
+                found.append(term.value(self.net, outputs, inputs, targets, self.rule))
         return [floats(value) for value in found]
 
     def _precision(self, inputs: Tree) -> Any:
         if not self.mixed:
             return contextlib.nullcontext()
         return torch.autocast(leaves(inputs)[0].device.type, torch.bfloat16)
+
+
+def _named(term: Measure) -> str:
+    name = str(getattr(term.function, "__qualname__", type(term.function).__qualname__))
+    ignored = IGNORED_LABEL if term.classes is None else term.classes.ignored
+    return name if ignored == IGNORED_LABEL else f"{name}(ignore_index={ignored})"
 
 
 def _parameter_names(function: Any) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class Evaluator:
     def knows_accuracy(self) -> bool:
         """Tell whether outputs are class scores, whose right answers can be counted."""
         inputs, targets = first_of(self.test)
-        return self._gives_outputs and right_answers(call(self.net, inputs), targets) is not None
+        return self._gives_outputs and right_answers(call(self.net, inputs), targets, self._judged.rule) is not None
 
     def _total(self, losses: list[float]) -> float:
         if self.objective.weights == (1.0,):
@@ -99,11 +99,19 @@ class Evaluator:
     def _sums(self, part: slice) -> _Sums:
         inputs, targets = self.test.take(torch.arange(part.start, part.stop))
         outputs = self._judged.outputs(inputs) if self._gives_outputs else None
-        right = right_answers(outputs, targets)
-        found = [*self._judged.values(outputs, inputs, targets), torch.tensor(math.nan) if right is None else right]
+        right = right_answers(outputs, targets, self._judged.rule)
         size = part.stop - part.start
-        found += [self._measured(metric, outputs, inputs, targets, size) for metric in self._metrics]
-        return [sum_and_weight(value, size) for value in found]
+        measures = (*self.objective.terms, *self._metrics)
+        values = self._judged.values(outputs, inputs, targets)
+        values += [self._measured(metric, outputs, inputs, targets, size) for metric in self._metrics]
+        exact = [None if one.classes is None else one.classes.exact(outputs, targets) for one in measures]
+        sums = [known or sum_and_weight(value, size) for known, value in zip(exact, values, strict=True)]
+        losses = len(self.objective.terms)
+        return [
+            *sums[:losses],
+            sum_and_weight(torch.tensor(math.nan) if right is None else right, size),
+            *sums[losses:],
+        ]
 
     @torch.no_grad()
     def _can_be_called(self) -> bool:
@@ -146,7 +154,7 @@ class Evaluator:
     def _measured(self, metric: Measure, outputs: Any, inputs: Tree, targets: Tree | None, size: int) -> Value:
         """Return what a metric says of a batch of this ``size``; refuse one that fails or has another shape."""
         try:
-            value = metric.value(self.net, outputs, inputs, targets)
+            value = metric.value(self.net, outputs, inputs, targets, self._judged.rule)
         except Exception as error:
             raise InvalidInputError(f"metrics[{metric.name!r}] fails on the test set: {first_line(error)}") from error
         problem = shape_problem(value, size, whole=True)

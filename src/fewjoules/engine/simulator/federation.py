@@ -16,7 +16,7 @@ from fewjoules.arrays import FloatArray, Floats, IntArray
 from fewjoules.engine.algorithm.round import RoundPlan
 from fewjoules.engine.algorithm.sampling import draw_batches
 from fewjoules.engine.algorithm.streams import stream_key
-from fewjoules.engine.models.loss import IGNORED_LABEL
+from fewjoules.engine.models.labels import LabelRule
 from fewjoules.engine.models.tree import Tree, leaves, map_tree
 
 Batch = tuple[Tree, Tree | None]  # inputs, and targets unless there are none
@@ -46,8 +46,8 @@ class SampleSource(Protocol):
     def read_ahead(self, numbers: IntArray) -> None:
         """Begin to read samples that will soon be taken, where reading takes time."""
 
-    def label_range(self) -> tuple[int, int] | None:
-        """Return the smallest and the largest label, without those that are ignored.
+    def label_range(self, rule: LabelRule) -> tuple[int, int] | None:
+        """Return the smallest and the largest label that counts.
 
         None where targets are not one array of whole numbers, or where all samples would have to be read to know it.
         """
@@ -87,12 +87,12 @@ class Samples:
     def read_ahead(self, numbers: IntArray) -> None:
         """Do nothing: tensors need not be read."""
 
-    def label_range(self) -> tuple[int, int] | None:
+    def label_range(self, rule: LabelRule) -> tuple[int, int] | None:
         """Return the smallest and the largest label that counts; None without such labels."""
         labels = self.targets
         if not torch.is_tensor(labels) or labels.is_floating_point():
             return None
-        counted = labels[labels != IGNORED_LABEL] if labels.ndim > 1 else labels
+        counted = labels[rule.counted(labels)] if rule.leaves_out(labels) else labels
         return (int(counted.min()), int(counted.max())) if counted.numel() else None
 
 

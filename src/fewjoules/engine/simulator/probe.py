@@ -1,12 +1,13 @@
 """One forward pass before training: whether model, loss and samples fit together, and what a sample takes."""
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from fewjoules.engine.models.labels import LabelRule
+from fewjoules.engine.models.layout import copied
 from fewjoules.engine.models.loss import Loss, Value, class_count, scores, shape_problem
 from fewjoules.engine.models.objective import Judged, Objective
 from fewjoules.engine.models.tree import Tree, described, leaves
@@ -34,7 +35,7 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
     """Run a copy of the model and its loss on the first samples; refuse what does not fit."""
     inputs, targets = first_of(samples, count)
     first, objective = leaves(inputs)[0], Objective.of(loss)
-    judged = Judged(copy.deepcopy(model).to(first.device), objective)
+    judged = Judged(copied(model).to(first.device), objective)
     judged.net.train()
     buffers = {name: buffer.clone() for name, buffer in _float_buffers(judged.net).items()}
     counts: list[int] = []
@@ -45,7 +46,8 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
     with torch.random.fork_rng(devices=devices):
         before = _rng_states(devices)
         outputs = _outputs(judged, inputs) if objective.needs_outputs else None
-        _require_labels(outputs, targets, samples)
+        if judged.rule.judged:
+            _require_labels(outputs, targets, samples, judged.rule)
         values = _values(judged, outputs, inputs, targets)
         if not objective.total(values, None).requires_grad:
             raise InvalidInputError("the loss must depend on the weights that are trained, got one without a gradient")
@@ -65,9 +67,9 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
 
 
-def _require_labels(outputs: Any, targets: Tree | None, samples: SampleSource) -> None:
+def _require_labels(outputs: Any, targets: Tree | None, samples: SampleSource, rule: LabelRule) -> None:
     """Refuse labels for which the model has no output."""
-    classes, labels = class_count(outputs, targets), samples.label_range()
+    classes, labels = class_count(outputs, targets, rule), samples.label_range(rule)
     if classes is not None and labels is None and isinstance(samples, ReadSamples):
         samples.classes = classes  # by which labels are checked when they are read
     if classes is not None and labels is not None and labels[1] >= classes:

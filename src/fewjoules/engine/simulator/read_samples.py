@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fewjoules.arrays import IntArray
-from fewjoules.engine.models.loss import IGNORED_LABEL
+from fewjoules.engine.models.labels import USUAL, LabelRule
 from fewjoules.engine.models.tree import described, leaves, map_tree, rebuilt, shapes_of
 from fewjoules.engine.simulator.federation import Batch, Samples, SampleSource
 from fewjoules.errors import InvalidInputError
@@ -44,7 +44,7 @@ class ReadSamples:
     """Samples of several readers, numbered one reader after the other. Each batch is read when it is taken.
 
     One round may be read ahead, while another one is trained. ``classes`` is the number of labels that the model
-    knows; a sample with another label is refused when it is read.
+    knows; if the ``rule`` says that labels are judged, a sample with another one is refused when it is read.
     """
 
     resident = False
@@ -55,9 +55,10 @@ class ReadSamples:
         device: torch.device,
         *,
         change: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        rule: LabelRule = USUAL,
     ) -> None:
         """Read one sample, which all others must resemble; ``change`` makes another type of every input array."""
-        self.device, self.classes = device, _NO_LIMIT
+        self.device, self.classes, self._rule = device, _NO_LIMIT, rule
         self._readers, self._change = readers, change
         self._ends = np.cumsum([len(reader) for reader in readers])
         self._first = self._read_own(readers[0], np.zeros(1, dtype=np.int64))
@@ -67,7 +68,7 @@ class ReadSamples:
 
     def with_inputs(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "ReadSamples":
         """Return the same samples with every input array changed, to another type."""
-        return ReadSamples(self._readers, self.device, change=change)
+        return ReadSamples(self._readers, self.device, change=change, rule=self._rule)
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -108,10 +109,10 @@ class ReadSamples:
         known = [labels for labels in found if labels is not None]
         return np.concatenate(known) if len(known) == len(found) else None
 
-    def label_range(self) -> tuple[int, int] | None:
-        """Return the smallest and the largest label; None where they are not known."""
+    def label_range(self, rule: LabelRule) -> tuple[int, int] | None:
+        """Return the smallest and the largest label that counts; None where they are not known."""
         labels = self.labels()
-        return None if labels is None else (int(labels.min()), int(labels.max()))
+        return None if labels is None else Samples(torch.empty(0), torch.from_numpy(labels)).label_range(rule)
 
     def loaded(self) -> Samples:
         """Read all samples into memory."""
@@ -154,15 +155,14 @@ class ReadSamples:
 
     def _read_own(self, reader: Reader, numbers: IntArray) -> Batch:
         inputs, targets = reader.read(numbers)
-        if torch.is_tensor(targets) and not targets.is_floating_point():
-            bad = (targets < 0) | (targets >= self.classes)
-            if targets.ndim > 1:
-                bad &= targets != IGNORED_LABEL
+        if self._rule.judged and torch.is_tensor(targets) and not targets.is_floating_point():
+            bad = ((targets < 0) | (targets >= self.classes)) & self._rule.counted(targets)
             if bool(bad.any()):
                 place = int(bad.flatten(1).any(1).int().argmax()) if bad.ndim > 1 else int(bad.int().argmax())
                 most = "" if self.classes == _NO_LIMIT else f" and below the {self.classes} outputs of the model"
                 raise InvalidInputError(
-                    f"{reader.name}[{numbers[place]}] must have a label of at least 0{most}, got {int(targets[bad][0])}"
+                    f"{reader.name}[{numbers[place]}] must have a label of at least 0{most}"
+                    f"{self._rule.said(targets)}, got {int(targets[bad][0])}"
                 )
         return inputs if self._change is None else map_tree(self._change, inputs), targets
 
@@ -204,9 +204,9 @@ class SelectedSamples:
         """Begin to read the samples of these places."""
         self.samples.read_ahead(self.numbers[numbers])
 
-    def label_range(self) -> tuple[int, int] | None:
+    def label_range(self, rule: LabelRule) -> tuple[int, int] | None:
         """Return that of all samples, selected or not."""
-        return self.samples.label_range()
+        return self.samples.label_range(rule)
 
 
 def _joined(trees: list[object]) -> object:

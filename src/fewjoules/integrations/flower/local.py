@@ -18,7 +18,7 @@ from fewjoules.engine.simulator.federation import Batches, SampleSource
 from fewjoules.engine.simulator.local import Chunk, train_one
 from fewjoules.integrations.flower.memory import Held
 from fewjoules.integrations.flower.messages import Request
-from fewjoules.runs.client_data import tensors_of
+from fewjoules.runs.client_data import rule_of, tensors_of
 
 
 class LocalTraining:
@@ -76,4 +76,5 @@ def local_training(model: Any, inputs: Any, targets: Any, loss: Loss | None = No
     """Return the training of a module, or of what a function returns, on inputs and targets."""
     made = model if isinstance(model, nn.Module) else model()
     given = torch.as_tensor(inputs).device if not isinstance(inputs, dict | tuple) else torch.device("cpu")
-    return LocalTraining(made, tensors_of((inputs, targets), given, "the node's data"), loss or cross_entropy)
+    samples = tensors_of((inputs, targets), given, "the node's data", rule_of(loss))
+    return LocalTraining(made, samples, loss or cross_entropy)

@@ -78,7 +78,7 @@ class SingleModel:
             values, outputs = self._judged(inputs, targets)
             loss = self.objective.total(values, None)
             found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        right = mean_right(outputs, targets)
+        right = mean_right(outputs, targets, self._judged.rule)
         correct = math.nan if right is None else right
         pairs = zip(found, self.parameters, strict=True)
         return [torch.zeros_like(p) if g is None else g for g, p in pairs], loss.detach(), correct

@@ -41,7 +41,7 @@ class ClientModel:
         state = {f"net.{name}": tensor for name, tensor in (self.fixed | parameters | buffers | state).items()}
         values, outputs = functional_call(self._judged, state, (inputs, targets))
         loss = self.objective.total(values, weights)
-        right = right_answers(outputs, targets)
+        right = right_answers(outputs, targets, self._judged.rule)
         correct = torch.full_like(loss, torch.nan) if right is None else mean_of(floats(right), weights)
         return loss, correct.detach(), buffers | self._new_statistics()
 
