@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fewjoules.runs.ranks import joined_ranks
 from tests.ranks.failures import death, refusals
-from tests.ranks.folders import begun, broken, resumed
+from tests.ranks.folders import begun, broken, failed, resumed
 from tests.ranks.rounds import CASES, digests, own_weights
 
 if __name__ == "__main__":
@@ -20,6 +20,7 @@ if __name__ == "__main__":
         run, seen = resumed(folder / "begun-by-one")
         told["resumed"] = [run.stop_reason, len(run.metrics), seen]
         told["broken"] = broken(folder / "broken", 5, not ranks.is_first)
+        told["failed"] = failed(folder / "failed", 7, not ranks.is_first)
         told["own weights"] = own_weights(seed=ranks.rank)
         told["refusals"] = refusals(ranks)
         (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(told))
