@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fewjoules.planner.plan import plans_from_json
+from fewjoules.planner.plan import PLAN_VERSION, plans_from_json
 from fewjoules.runs.pilot_journal import PilotJournal
 from fewjoules.runs.sealed import read_sealed
 from fewjoules.scenario import Scenario
@@ -48,7 +48,7 @@ def test_the_written_scenario_plans_what_the_report_says(tuned):
     folder, _ = tuned
     record = read_sealed(folder / "out" / "tuning.json")
     plan = ScenarioPlans(Scenario.from_toml(folder / "tuned.toml")).plan("fewest")
-    (told,) = plans_from_json(json.dumps({"version": 4, "plans": [record["plan"]]}), source="tuning.json")
+    (told,) = plans_from_json(json.dumps({"version": PLAN_VERSION, "plans": [record["plan"]]}), source="tuning.json")
     assert plan.chooses_like(told)
     assert plan.energy_joules == pytest.approx(told.energy_joules, rel=1e-9)
     assert plan.recipe == told.recipe

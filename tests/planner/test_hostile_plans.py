@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fewjoules as fj
-from fewjoules.planner.plan import PLAN_KEYS, plans_from_json, plans_to_json
+from fewjoules.planner.plan import PLAN_KEYS, PLAN_VERSION, plans_from_json, plans_to_json
 from tests.scenario.test_training_scenario import trained_with
 from tests.test_bad_input import run, write
 
@@ -35,8 +35,9 @@ GOOD = {
     "operating_points": None,
     "joules": {"uplink": {"assumed": 1.0}, "compute": {"measured": 0.5, "assumed": 0.5}},
     "recipe": {"name": "steady", "optimiser": {"learning_rate": 0.1}, "message": {"values": "int8"}},
+    "participants": 4,
 }
-DOCUMENT = {"version": 4, "plans": [GOOD]}
+DOCUMENT = {"version": PLAN_VERSION, "plans": [GOOD]}
 NUMBERS = [
     1e308,
     -1e308,
@@ -87,7 +88,7 @@ def documents(draw):
             plan[key] = draw(hostile)
         else:
             plan.pop(key, None)
-    document = {"version": 4, "plans": [plan]}
+    document = {"version": PLAN_VERSION, "plans": [plan]}
     if not draw(st.integers(0, 4)):
         document[draw(st.sampled_from([*document, "luck"]))] = draw(hostile)
     return document
@@ -163,7 +164,7 @@ def test_any_number_that_a_plan_may_predict_is_trained_and_drawn(tmp_path, key, 
     plan |= {"energy_joules": plan["radio_joules"] + plan["compute_joules"]} if key != "energy_joules" else {}
     done = trained(tmp_path, json.dumps(DOCUMENT | {"plans": [plan]}).encode())
     refused = key in ("energy_joules", "local_steps", "operating_points", "joules", "downlink_sparsity", "recipe")
-    refused = refused or (key, value) == ("lower_bound_joules", 1e307)
+    refused = refused or key == "participants" or (key, value) == ("lower_bound_joules", 1e307)
     assert done.exit_code == (2 if refused else 0), done.stderr
 
 
@@ -171,7 +172,8 @@ def test_a_damaged_plan_in_a_folder_is_refused_on_resume(tmp_path):
     assert trained(tmp_path, json.dumps(DOCUMENT).encode()).exit_code == 0
     (tmp_path / "out" / "run.json").unlink()
     for sparsity in ([1e308] * 4, [4.0] * 3, ["x"] * 4):
-        write(tmp_path / "out", json.dumps(DOCUMENT | {"plans": [GOOD | {"sparsity": sparsity}]}), "plan.json")
+        damaged = GOOD | {"sparsity": sparsity, "participants": None}
+        write(tmp_path / "out", json.dumps(DOCUMENT | {"plans": [damaged]}), "plan.json")
         done = run("train", "--resume", tmp_path / "out")
         assert done.exit_code == 2
         assert done.stderr.startswith("error: ")

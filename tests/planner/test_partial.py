@@ -153,3 +153,54 @@ def test_participants_that_no_fleet_has_are_refused(changes, problem_text):
     with pytest.raises(fj.InvalidInputError) as refused:
         with_participants(problem(), **changes)
     assert str(refused.value).startswith(problem_text)
+
+
+# A plan knows how many take part, and is trained with as many.
+
+
+def trained(plan=None, **changes):
+    given = {"clients": made_up_clients([4] * N, 4, 3, 1), "learning_rate": 0.1, "rounds": 2, "device": "cpu"}
+    return fj.train(nn.Linear(4, 3), plan=plan, **given | changes)
+
+
+def small(participants):
+    return fj.solve(with_participants(problem(parameters=15, sparsity=(1.0, 5.0)), participants))
+
+
+@pytest.mark.parametrize("participants", [1, 2, N])
+def test_a_plan_brings_how_many_take_part_through_its_file_and_its_recipe_too(participants, tmp_path):
+    plan = small(participants)
+    plan.save(tmp_path / "plan.json")
+    recipe = fj.Recipe("own", {"learning_rate": 0.1}, plan=plan)
+    runs = [trained(plan), trained(fj.Plan.load(tmp_path / "plan.json"))]
+    runs += [trained(recipe=recipe), trained(plan, participation=min(1.0, participants / N + 0.01))]
+    for run in runs:
+        assert np.bincount(run.ledger["round"]).tolist() == [0, participants, participants]
+
+
+@pytest.mark.parametrize(("planned", "participation", "got"), [(2, 1.0, 6), (N, 0.67, 4), (1, 0.34, 2)])
+def test_another_participation_than_that_of_the_plan_is_refused(planned, participation, got):
+    says = f"^participation must be that of the plan, {planned} of 6 devices in each round, got {got} of 6$"
+    with pytest.raises(fj.InvalidInputError, match=says):
+        trained(small(planned), participation=participation)
+    recipe = fj.Recipe("own", {"learning_rate": 0.1}, plan=small(planned))
+    with pytest.raises(fj.InvalidInputError, match=says):
+        trained(recipe=recipe, learning_rate=None, participation=participation)
+
+
+def test_in_a_comparison_every_scheme_has_the_participation_of_the_problem():
+    data = made_up_clients([4] * N, 4, 3, 1)
+    given = {"clients": data, "test": data[0], "target": {"loss": 1e-9}, "learning_rate": 0.1, "rounds": 2}
+    part = with_participants(problem(parameters=15, sparsity=(1.0, 5.0)), 2)
+    found = fj.compare(
+        nn.Linear(4, 3), problem=part, fleet=fj.Fleet(**COSTS), schemes=["flexible", "stc"], device="cpu", **given
+    )
+    assert {name for name, _ in found.runs} == {"flexible", "stc"}
+    for run in found.runs.values():
+        assert np.bincount(run.ledger["round"]).tolist() == [0, 2, 2]
+
+
+def test_the_plan_of_a_scenario_has_its_participants():
+    scenario = Scenario.from_text(trained_with("participation = 0.5"), "test", None)
+    assert fj.solve(scenario.problem()).participants == scenario.participants == 2
+    assert planned(SCENARIO).participants == 4

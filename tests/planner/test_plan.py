@@ -40,12 +40,13 @@ def test_kept_entries_are_rounded_only_at_the_end(plan):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: d | {"version": 5}, "version must be 1 or 2 or 3 or 4, got 5"),
-        (lambda d: d | {"version": True}, "version must be 1 or 2 or 3 or 4, got True"),
-        (lambda d: d | {"version": 1}, "exactly the keys .*check \\[.*'parameters', 'recipe'\\]"),
+        (lambda d: d | {"version": 6}, "version must be 1 or 2 or 3 or 4 or 5, got 6"),
+        (lambda d: d | {"version": True}, "version must be 1 or 2 or 3 or 4 or 5, got True"),
+        (lambda d: d | {"version": 1}, "exactly the keys .*check \\[.*'parameters', 'participants', 'recipe'\\]"),
         (
             lambda d: d | {"version": 2},
-            "exactly the keys .*check \\['downlink_sparsity', 'joules', 'operating_points', 'recipe'\\]",
+            "exactly the keys .*check "
+            "\\['downlink_sparsity', 'joules', 'operating_points', 'participants', 'recipe'\\]",
         ),
         (lambda d: d | {"plans": [d["plans"][0] | {"downlink_sparsity": 0.5}]}, "downlink_sparsity must be .* 1"),
         (lambda d: d | {"plans": [d["plans"][0] | {"operating_points": [0]}]}, "operating_points must be a list of 12"),
@@ -56,7 +57,8 @@ def test_kept_entries_are_rounded_only_at_the_end(plan):
         (lambda d: d | {"plans": [d["plans"][0] | {"joules": {"luck": {}}}]}, "joules must be a table of uplink"),
         (lambda d: d | {"plans": [d["plans"][0] | {"joules": {"tail": {"luck": 1.0}}}]}, "table of measured"),
         (lambda d: d | {"plans": [d["plans"][0] | {"joules": {"tail": {"fitted": 1.0}}}]}, "must sum to energy_joules"),
-        (lambda d: d | {"version": 3}, "exactly the keys .*check \\['recipe'\\]"),
+        (lambda d: d | {"version": 3}, "exactly the keys .*check \\['participants', 'recipe'\\]"),
+        (lambda d: d | {"version": 4}, "exactly the keys .*check \\['participants'\\]"),
         (
             lambda d: d | {"plans": [d["plans"][0] | {"recipe": 7}]},
             "a recipe must have exactly the keys name, .*, got 7",
@@ -65,6 +67,8 @@ def test_kept_entries_are_rounded_only_at_the_end(plan):
             lambda d: d | {"plans": [d["plans"][0] | {"recipe": {"name": "x", "optimiser": {}, "message": {}}}]},
             "the optimiser of a recipe must have learning_rate",
         ),
+        (lambda d: d | {"plans": [d["plans"][0] | {"participants": 0}]}, "participants must be a whole number from 1"),
+        (lambda d: d | {"plans": [d["plans"][0] | {"participants": 10**6}]}, "participants must be .*, got 1000000"),
         (lambda d: d | {"plans": None}, "plans must be a list"),
         (lambda d: d | {"plans": []}, "exactly 1 plan, got 0"),
         (lambda d: d | {"plans": [d["plans"][0] | {"luck": 1}]}, "luck"),
@@ -101,12 +105,13 @@ def test_a_damaged_plan_is_refused_by_name(plan, tmp_path, damage, message):
 
 def test_a_plan_of_version_1_is_read_and_fits_every_model(plan):
     document = json.loads(plans_to_json([plan]))
-    for key in ("parameters", "downlink_sparsity", "operating_points", "joules", "recipe"):
+    for key in ("parameters", "downlink_sparsity", "operating_points", "joules", "recipe", "participants"):
         del document["plans"][0][key]
     (read,) = plans_from_json(json.dumps(document | {"version": 1}), source="here")
     assert read.parameters is None
     read.require_model(771)
     unknown = {"parameters": None, "downlink_sparsity": None, "operating_points": None, "joules": {}}
+    unknown |= {"participants": None}
     assert read.to_dict() == plan.to_dict() | unknown
     (again,) = plans_from_json(plans_to_json([read]), source="here")
     assert again.to_dict() == read.to_dict()
@@ -188,10 +193,21 @@ def test_plans_are_alike_if_they_choose_alike(plan, change, same):
 
 def test_a_plan_of_version_3_is_read_and_goes_with_any_recipe(plan):
     document = json.loads(plans_to_json([plan]))
-    del document["plans"][0]["recipe"]
+    del document["plans"][0]["recipe"], document["plans"][0]["participants"]
     (read,) = plans_from_json(json.dumps(document | {"version": 3}), source="here")
     assert read.recipe is None
-    assert read.to_dict() == plan.to_dict()
+    assert read.to_dict() == plan.to_dict() | {"participants": None}
+
+
+def test_a_plan_of_version_4_is_read_and_goes_with_any_participation(plan):
+    document = json.loads(plans_to_json([plan]))
+    del document["plans"][0]["participants"]
+    (read,) = plans_from_json(json.dumps(document | {"version": 4}), source="here")
+    assert read.participants is None
+    devices = plan.sparsity.size
+    for count in range(1, devices + 1):
+        read.require_participants(count, devices)
+    assert read.participation_option(devices) == {}
 
 
 def test_the_recipe_of_a_plan_is_saved_with_it_and_has_no_plan_of_its_own(plan, tmp_path):

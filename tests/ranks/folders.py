@@ -3,8 +3,10 @@
 import os
 import signal
 import warnings
+from unittest import mock
 
 import fewjoules as fj
+from fewjoules.engine.simulator.cpu.backend import CpuBackend
 from tests.ranks.rounds import CLIENTS, SIZES, network
 
 OPTIONS = {"local_steps": 2, "sparsity": 5.0, "rounds": 13, "learning_rate": 0.1, "batch_size": 6, "seed": 5}
@@ -55,6 +57,24 @@ class BreaksIn(fj.Callback):
     def on_round_end(self, run):
         if self.breaks and run.round == self.number:
             raise KeyError("no such thing")
+
+
+def failed(folder, number, breaks):
+    """Train into a folder until this rank, if it is the one to do so, fails in a round of which it has done a part."""
+    train = CpuBackend._train
+
+    def broken_train(backend, state, plan, *rest):
+        found = train(backend, state, plan, *rest)
+        if breaks and plan.number == number:
+            raise OSError("the disk is gone")
+        return found
+
+    with mock.patch.object(CpuBackend, "_train", broken_train):
+        try:
+            fj.train(network("buffers"), **DATA, **OPTIONS, out=folder)
+        except Exception as error:
+            return [type(error).__name__, str(error)]
+    return ["nothing", ""]
 
 
 def broken(folder, number, breaks):

@@ -99,6 +99,14 @@ def test_a_callback_that_fails_on_one_rank_ends_all_and_loses_no_round(told, pla
     assert [(place / "broken" / name).read_bytes() for name in TABLES] == never_stopped
 
 
+def test_a_rank_that_fails_in_the_middle_of_a_round_ends_all_and_loses_no_complete_round(told, place, never_stopped):
+    assert told[1]["failed"] == ["OSError", "the disk is gone"]
+    assert told[0]["failed"] == ["RankError", "rank 1 failed: the disk is gone"]
+    _, seen = resumed(place / "failed")
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert [(place / "failed" / name).read_bytes() for name in TABLES] == never_stopped
+
+
 def test_ranks_that_draw_their_own_weights_train_the_model_of_the_first(told):
     assert [one["own weights"] for one in told] == [own_weights(seed=0)] * 2
     assert own_weights(seed=0) != own_weights(seed=1)

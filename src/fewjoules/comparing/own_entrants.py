@@ -46,6 +46,8 @@ def own_entrants(
 
     Schemes that have no feasible plan are left out and told.
     """
+    if problem is not None and problem.cohort is not None:
+        shared = {"participation": problem.cohort / problem.devices, **shared}
     named = list(_named(schemes))
     _require_names([name for name, _ in named], rates)
     found = []

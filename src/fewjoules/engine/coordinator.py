@@ -94,6 +94,8 @@ class Coordinator:
         self._ahead: RoundPlan | None = None
         self.sampler = Sampler(options, sizes, accounts, _FLOAT * state.buffers.numel())
         self._next: tuple[int, Cohort | None] = (NEVER, None)
+        self.holds_clients = False  # whether a round that was begun can be taken back, with what clients keep
+        self._before: ServerState | None = None
 
     def start_round(self, meanwhile: Callable[[], None] = lambda: None) -> Callable[[], Outcome]:
         """Run the next round; the returned function waits for its payload sizes and gives the outcome.
@@ -102,7 +104,9 @@ class Coordinator:
         is not finite raises ``CalledOffError``, here or in the returned function; ``meanwhile`` must not raise it.
         """
         plan = self._plan(self.state.round + 1)
-        before = self.state
+        before = self._before = self.state
+        if self.holds_clients:
+            self.backend.hold()
 
         def beside() -> None:
             if plan.number < self.options.rounds and self.sampler.books is None:
@@ -135,7 +139,22 @@ class Coordinator:
 
     def go_on_from(self, state: ServerState) -> None:
         """Continue from another state; a plan made ahead for the present one is forgotten."""
-        self.state, self._ahead = state, None
+        self.state, self._ahead, self._before = state, None, None
+
+    @property
+    def begun_round(self) -> int:
+        """The round that was begun last and can be taken back, NEVER if there is none."""
+        return NEVER if self._before is None else self._before.round + 1
+
+    def take_back(self) -> bool:
+        """Return to the state before the round that was begun last; False if that is not possible.
+
+        Without ``holds_clients`` what clients keep is not taken back, so the run can be looked at, but not go on.
+        """
+        if self._before is None or (self.holds_clients and not self.backend.take_back()):
+            return False
+        self.go_on_from(self._before)
+        return True
 
     def gathered(self, tables: Sequence[ClientTable]) -> Sequence[ClientTable]:
         """Return tables of what clients keep, for a checkpoint: those of this process are all."""

@@ -68,6 +68,8 @@ class Report:
 class Saver(Protocol):
     """Saves the state of a run so that it can be resumed after a kill."""
 
+    saved_round: int | None  # the last round that was saved
+
     def is_due(self) -> bool:
         """Whether it is time to save."""
 
@@ -120,7 +122,12 @@ class TrainingLoop:
     reason: str | None = None  # the reason to stop; it is saved in case the run is killed while it finishes
     guard: Guard | None = None  # made before the first round, unless the run has none
     _pending: Callable[[], Outcome] | None = None
-    _untold: Report | None = None  # of which a listener that holds rounds has not heard yet
+    _untold: Report | None = None  # of the last round, until it is complete
+    _complete: int | None = None  # the last round of which everything is recorded; None while one is half recorded
+
+    def __post_init__(self) -> None:
+        """Start after the rounds of the simulator."""
+        self._complete = self.simulator.state.round
 
     def run(self) -> str:
         """Train until there is a reason to stop, and return it."""
@@ -128,6 +135,7 @@ class TrainingLoop:
         budgets = options.energy_budget_joules is not None or options.time_budget_seconds is not None
         booked = self.simulator.sampler.books is not None  # who takes part next depends on what was spent before
         self.guard = None if options.guard is False else self.guard or Guard.at_start(self.simulator)
+        self.simulator.holds_clients = self.saver is not None and self.simulator.backend.keeps_clients
         while self.simulator.state.round < options.rounds and self.reason is None:
             if booked and not self.simulator.has_participants():
                 self.reason = NOBODY
@@ -142,13 +150,32 @@ class TrainingLoop:
                 self.reason = self._reason_to_stop(evaluated)
                 if self.guard is not None:
                     self.guard.keep(self.simulator)
-                self._tell_listener()
+                self._end_round()
+                if self.reason is None and self.listener is not None and self.listener.asks_to_end():
+                    self.reason = CALLBACK
                 if saving:
                     self._save()
                 if stopping and self.reason is None:
                     return INTERRUPTED
         self._record_pending()
+        self._end_round()
         return self.reason or ROUNDS
+
+    def settle(self) -> bool:
+        """After an error, return to the state after the last complete round; tell whether that was possible.
+
+        Without a saver what clients keep stays as it is.
+        """
+        if self._complete is None:
+            return False
+        if self.simulator.begun_round > self._complete:
+            if not self.simulator.take_back():
+                return False
+            if self.simulator.state.round > self._complete:  # on a GPU, the round before was still to be recorded
+                self._record_pending()
+                self._end_round(told=False)
+        self._pending = self._untold = None
+        return self.simulator.state.round == self._complete
 
     @property
     def own_metrics(self) -> dict[str, float]:
@@ -160,15 +187,16 @@ class TrainingLoop:
         """Whether a listener must hear of this round before the next one, or has asked to end."""
         return self.listener is not None and (self.listener.holds_rounds or self.listener.asks_to_end())
 
-    def _tell_listener(self) -> None:
-        """Let a listener that holds rounds hear of this one; end the run if it asks for that."""
-        if self.listener is None:
-            return
+    def _end_round(self, *, told: bool = True) -> None:
+        """Note that the round that was recorded is complete, and tell of it."""
         report, self._untold = self._untold, None
-        if report is not None:
-            self.listener.round_ended(report)
-        if self.reason is None and self.listener.asks_to_end():
-            self.reason = CALLBACK
+        if report is None:
+            return
+        self._complete = report.round
+        if told:
+            self.on_round(report)
+            if self.listener is not None:
+                self.listener.round_ended(report)
 
     def _save(self) -> None:
         assert self.saver is not None
@@ -187,7 +215,9 @@ class TrainingLoop:
         except CalledOffError as off:
             if self.guard is None:
                 raise
-            if self._pending is not None and self._record_pending():
+            was_undone = self._record_pending()
+            self._end_round()
+            if was_undone:
                 return False
             self._go_back(off.state, off)
             self._pending = off.outcome
@@ -199,6 +229,7 @@ class TrainingLoop:
             undone = self._record_pending()
         except DivergedError as error:
             raise _UndoneError(error) from error
+        self._end_round()
         if undone:
             raise _UndoneError
 
@@ -209,6 +240,14 @@ class TrainingLoop:
         """
         if self._pending is None:
             return False
+        guard, tested = None if self.guard is None else replace(self.guard), self.last_test
+        try:
+            return self._record_outcome(evaluated)
+        except Exception:
+            self.guard, self.last_test = guard, tested
+            raise
+
+    def _record_outcome(self, evaluated: bool) -> bool:
         error = self._evaluate() if evaluated else None
         if error is not None and self.guard is None:
             raise error
@@ -269,6 +308,7 @@ class TrainingLoop:
         return None
 
     def _record(self, number: int, outcome: Outcome, evaluated: bool) -> None:
+        self._complete = None
         sampler = self.simulator.sampler
         joules, seconds = self.totals.add(outcome.rows, sampler.waited_seconds(outcome.waited))
         sampler.book(outcome.rows, round_seconds(outcome.rows), outcome.waited)
@@ -286,14 +326,9 @@ class TrainingLoop:
             row[f"total_{name}"] = getattr(self.totals, name)
         self.metrics.append(row)
         loss, accuracy = self.last_test[:2]
-        report = Report(
+        self._untold = Report(
             number, outcome.train_loss, loss, accuracy, replace(self.totals), evaluated, metrics=self.own_metrics
         )
-        self.on_round(report)
-        if self.listener is not None and self.listener.holds_rounds:
-            self._untold = report
-        elif self.listener is not None:
-            self.listener.round_ended(report)
 
     def _is_met(self, target: Target) -> bool:
         loss, accuracy = self.last_test[:2]

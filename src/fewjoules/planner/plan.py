@@ -20,10 +20,10 @@ from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_PARAMETERS, MAX_SPARS
 from fewjoules.planner.recipe import Recipe
 from fewjoules.provenance import require_joules
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 # a plan of version 1 does not say for how many parameters it was made, one of version 2 knows no downlink and no
-# points, one of version 3 no recipe
-PLAN_VERSIONS = (1, 2, 3, 4)
+# points, one of version 3 no recipe, one of version 4 not how many devices take part
+PLAN_VERSIONS = (1, 2, 3, 4, 5)
 PLAN_KEYS = (
     "scheme",
     "solver",
@@ -41,9 +41,10 @@ PLAN_KEYS = (
     "operating_points",
     "joules",
     "recipe",
+    "participants",
 )
 # the first version with a key
-_SINCE = {"parameters": 2, "downlink_sparsity": 3, "operating_points": 3, "joules": 3, "recipe": 4}
+_SINCE = {"parameters": 2, "downlink_sparsity": 3, "operating_points": 3, "joules": 3, "recipe": 4, "participants": 5}
 _DERIVED = ("energy_joules", "relative_gap")  # of other keys
 
 
@@ -66,6 +67,7 @@ class Plan:
         operating_points: Number of each device's point, from 0, where the fleet has some.
         joules: Predicted joules by kind and by mark.
         recipe: Training options that go with the plan; None if it goes with any.
+        participants: How many devices take part in each round; None if the plan does not say.
         effort: Counts of the solver's work, not saved.
     """
 
@@ -83,6 +85,7 @@ class Plan:
     operating_points: IntArray | None = None
     joules: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     recipe: Recipe | None = None
+    participants: int | None = None
     effort: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -112,6 +115,10 @@ class Plan:
             object.__setattr__(self, name, value)
         if self.sparsity.size == 0:
             raise InvalidInputError("sparsity must have an entry for each device, got none")
+        if self.participants is not None:
+            most = self.sparsity.size
+            own = require_integer("participants", self.participants, low=1, high=most)
+            object.__setattr__(self, "participants", own)
         energy = require_number("energy_joules", self.energy_joules, low=0.0)
         told = math.fsum(value for split in self.joules.values() for value in split.values())
         if self.joules and not math.isclose(told, energy, rel_tol=1e-9):
@@ -141,6 +148,20 @@ class Plan:
         if self.parameters not in (None, parameters):
             raise InvalidInputError(
                 f"the plan was made for a model of {self.parameters:,} parameters, got a model of {parameters:,}"
+            )
+
+    def participation_option(self, devices: int) -> dict[str, float]:
+        """Return the part of the devices in each round as an option of a training; nothing where all take part."""
+        if self.participants is None or self.participants == self.sparsity.size or self.sparsity.size != devices:
+            return {}
+        return {"participation": self.participants / devices}
+
+    def require_participants(self, participants: int, devices: int) -> None:
+        """Refuse a training in which more or fewer devices take part in each round than the plan was made for."""
+        if self.participants not in (None, participants) and self.sparsity.size == devices:
+            raise InvalidInputError(
+                f"participation must be that of the plan, {self.participants} of {devices} devices in each round, got "
+                f"{participants} of {devices}"
             )
 
     def chooses_like(self, other: "Plan") -> bool:
@@ -228,6 +249,7 @@ def evaluate_plan(
         lower_bound_joules=None if bound is None else min(bound, costs.energy_joules),
         downlink_sparsity=downlink_sparsity,
         operating_points=operating_points,
+        participants=problem.cohort or problem.devices,
         joules=costs.joules,
         effort={} if effort is None else dict(effort),
     )

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from fewjoules.engine.algorithm.options import TrainingOptions, overridden
+from fewjoules.engine.algorithm.participation import participants_per_round
 from fewjoules.engine.algorithm.presets import preset_options
 from fewjoules.errors import InvalidInputError, require_array, shown
 from fewjoules.physics.fleet import Fleet
@@ -80,10 +81,14 @@ def chosen_options(
         local_steps = recipe.plan.local_steps if local_steps is None else local_steps
         sparsity = recipe.plan.sparsity if sparsity is None else sparsity
         rounds = recipe.plan.rounds_to_train() if rounds is None else rounds
-    return TrainingOptions.of(
+    planned = {} if followed is None else followed.downlink_option() | followed.participation_option(clients)
+    options = TrainingOptions.of(
         **_planned(plan, local_steps, sparsity, rounds, clients, given.get("preset")),
-        **({} if followed is None else followed.downlink_option()) | _with_recipe(recipe, given),
+        **planned | _with_recipe(recipe, given),
     )
+    if followed is not None:
+        followed.require_participants(participants_per_round(options), clients)
+    return options
 
 
 def _with_recipe(recipe: Recipe | None, options: dict[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""Tell callbacks of a run, and keep what was trained when one of them fails."""
+"""Tell callbacks of a run and of its failure."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fewjoules.engine.loop import Report, TrainingLoop
-from fewjoules.engine.ranks import ALONE, Ranks, is_known_to_ranks
+from fewjoules.engine.loop import Report
+from fewjoules.engine.ranks import ALONE, Ranks
 from fewjoules.errors import InvalidInputError
 from fewjoules.runs.callbacks import Callback, OngoingRun
 
@@ -67,21 +67,20 @@ class Listeners:
 
 
 @contextlib.contextmanager
-def heard(listeners: Listeners, loop: TrainingLoop) -> Iterator[None]:
-    """Tell callbacks of an exception in this block; if one of them raised it, save the run first, where it can be."""
+def heard(listeners: Listeners | None) -> Iterator[None]:
+    """Tell callbacks of an exception in this block; one that a callback raised is passed on as it is."""
     try:
         yield
     except CallbackFailedError as failed:
-        error: BaseException = failed.error
-        together = listeners.ranks.size == 1 or is_known_to_ranks(error)  # all ranks save, or none can
-        if loop.saver is not None and listeners.holds_rounds and together:  # otherwise the next round may have begun
-            loop.saver.save(loop)
+        error = failed.error
     except BaseException as raised:
-        listeners.failed(raised)
+        if listeners is not None:
+            listeners.failed(raised)
         raise
     else:
         return
-    listeners.failed(error)
+    if listeners is not None:
+        listeners.failed(error)
     raise error
 
 

@@ -18,7 +18,7 @@ from fewjoules.runs.folder import Job, RunSettings, beginning, require_new_folde
 from fewjoules.runs.interrupt import CTRL_C, CTRL_C_OR_KILL, stop_on_signal
 from fewjoules.runs.lock import locked
 from fewjoules.runs.memory import store_place
-from fewjoules.runs.metered import MeterLog
+from fewjoules.runs.metered import Metered, MeterLog
 from fewjoules.runs.own_identity import identity_of_own
 from fewjoules.runs.own_settings import save_own_settings
 from fewjoules.runs.own_task import CONTINUE
@@ -70,11 +70,20 @@ class OwnRun:
                     callbacks=self.callbacks,
                     ranks=ranks,
                     place=store_place(self.memory_gib, self.store_dir),
+                    rescue=self._attach,
                 )
                 training.tell_end()
             else:
                 training = self._train_in(self.folder, held, should_stop, log, ranks)
             metered = log.total() if self.meter else None
+        return self._run_of(training, metered)
+
+    def _attach(self, training: Training, error: Exception) -> None:
+        """Give an error what was trained before it, which nothing else keeps."""
+        error.run = self._run_of(training)  # type: ignore[attr-defined]
+        error.add_note(f"error.run of this exception is the run up to round {training.rounds}, the last complete one")
+
+    def _run_of(self, training: Training, metered: Metered | None = None) -> Run:
         return Run(
             trained=training.trained_model(self.task.model),
             metrics=rows_of(training.loop.metrics, self.folder),

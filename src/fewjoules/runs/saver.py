@@ -29,6 +29,7 @@ class Checkpoints:
         self.identity = summarised(identity)
         self.path = folder / CHECKPOINT
         self._rows: RowFile | None = None
+        self.saved_round: int | None = None
 
     @property
     def _tables(self) -> tuple[TableSchema, TableSchema]:
@@ -41,14 +42,16 @@ class Checkpoints:
 
     def save(self, loop: TrainingLoop) -> None:
         """Save the run, its logs first; of several ranks the first one does, and gets from the others what it needs."""
+        number = loop.simulator.state.round
         if not self.simulator.ranks.is_first:
             gathered_states(loop)
+            self.saved_round = number
             return
-        number = loop.simulator.state.round
         with self._interval.saving():
             loop.ledger.flush(number)
             loop.metrics.flush(number)
             self._rows = save_checkpoint(self.path, loop, self.identity, self._rows)
+        self.saved_round = number
 
     def new_loop(self, *, fresh: bool) -> TrainingLoop:
         """Return a loop at round 0; a run that was killed before its first checkpoint starts again."""
@@ -62,6 +65,7 @@ class Checkpoints:
         """Put the simulator into the saved state, and refuse parts of the logs that are missing or damaged."""
         saved = load_checkpoint(self.path, self.identity, self.simulator)
         self._rows = saved.pop("rows")
+        self.saved_round = self.simulator.state.round
         for table in self._tables:
             try:
                 require_parts(self.folder / table.name, self.simulator.state.round, saved["parts"][table.name])

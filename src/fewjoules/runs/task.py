@@ -14,6 +14,7 @@ from fewjoules import __version__
 from fewjoules.arrays import FloatArray, IntArray
 from fewjoules.engine.algorithm.compressors import COMPRESSORS
 from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.participation import participants_per_round
 from fewjoules.engine.algorithm.streams import stream_key
 from fewjoules.engine.models.architectures import ARCHITECTURES
 from fewjoules.engine.models.networks import build_for, parameter_count, source_digest
@@ -159,6 +160,7 @@ def planned_options(scenario: Scenario, plan: Plan, parameters: int) -> Training
         rounds=training.rounds or plan.rounds_to_train(spare),
         **plan.downlink_option() | _stated_options(scenario, training, plan),
     )
+    plan.require_participants(participants_per_round(options), options.clients)
     if COMPRESSORS[options.compressor].dense and float(np.max(plan.sparsity)) > 1.0:
         warnings.warn(
             f"compressor = {options.compressor!r} sends every entry, so the plan's sparsity is not used and its joules "

@@ -28,12 +28,13 @@ from fewjoules.runs.files import CHECKPOINT
 from fewjoules.runs.listening import Listeners, heard
 from fewjoules.runs.memory import require_memory, store_place
 from fewjoules.runs.ranks import require_agreement, require_same
+from fewjoules.runs.rescue import rescued
 from fewjoules.runs.trained import trained_model
 
 if TYPE_CHECKING:
     from fewjoules.engine.simulator.cuda.backend import Graphs
 
-DIVERGED = "diverged"
+DIVERGED, FAILED = "diverged", "error"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,13 +134,15 @@ def train_task(
     keep_diverged: bool = False,
     ranks: Ranks = ALONE,
     place: StorePlace | None = None,
+    rescue: Callable[[Training, Exception], None] | None = None,
 ) -> Training:
     """Train until there is a reason to stop; refuse a task that needs more memory than is free.
 
     ``opened`` makes the loop, new or resumed, after all checks. Callbacks are told of the run in ``folder``, except of
     its end: the caller does that when all results are written. With ``keep_diverged`` a training that diverges ends
     with that reason instead of an error. ``place`` says where what clients keep is stored, usually by ``store_place``.
-    ``ranks`` are the processes that train the task together.
+    ``ranks`` are the processes that train the task together. After an error the run is saved as it was after its last
+    complete round, and ``rescue`` gets it with the error, where that is possible.
     """
     with contextlib.ExitStack() as held:
         held.enter_context(using(task.federation.device))
@@ -170,13 +173,13 @@ def train_task(
         ongoing = OngoingRun(loop, task.model, folder)
         listening = ranks.any(bool(callbacks))
         loop.listener = listeners = Listeners(callbacks, ongoing, ranks) if listening else None
-        try:
-            if listeners is None:
-                return Training(loop, loop.run())
-            with heard(listeners, loop):
-                listeners.started()
+        told = None if rescue is None else lambda error: rescue(Training(loop, FAILED), error)
+        with heard(listeners), rescued(loop, ranks, told):
+            try:
+                if listeners is not None:
+                    listeners.started()
                 return Training(loop, loop.run(), listeners)
-        except DivergedError:
-            if not keep_diverged:
-                raise
-            return Training(loop, DIVERGED)
+            except DivergedError:
+                if not keep_diverged:
+                    raise
+                return Training(loop, DIVERGED)

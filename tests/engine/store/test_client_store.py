@@ -66,13 +66,13 @@ def play_round(found, matrix, clients, number):
 
 
 rounds = st.tuples(st.just("round"), st.sets(st.integers(0, CLIENTS - 1), min_size=1))
-tables = st.tuples(st.sampled_from(["table", "back", "drop", "move"]), st.integers(0, 3))
+tables = st.tuples(st.sampled_from(["table", "back", "drop", "move", "hold", "take back"]), st.integers(0, 3))
 
 
 @QUICK
 @given(st.lists(rounds | tables, max_size=25), st.sampled_from([None, 0, 1, 3]))
 def test_whatever_happens_clients_find_what_a_plain_matrix_has(events, rows_in_memory):
-    found, matrix = store(rows_in_memory), Matrix()
+    found, matrix, held = store(rows_in_memory), Matrix(), None
     kept, file = {}, RowFile.temporary(None, len(NAMES), SIZE, np.dtype(np.float32))
     for number, (what, of) in enumerate(events, start=1):
         if what == "round":
@@ -87,7 +87,13 @@ def test_whatever_happens_clients_find_what_a_plain_matrix_has(events, rows_in_m
         elif what == "back" and of in kept:
             table, then = kept[of]
             found.go_back(table)
-            matrix = then.copy()
+            matrix, held = then.copy(), None
+        elif what == "hold":
+            found.hold()
+            held = matrix.copy()
+        elif what == "take back":
+            assert found.take_back() == (held is not None)
+            matrix, held = matrix if held is None else held, None
         assert_same(found, matrix)
         assert rows_in_memory is None or found.resident <= rows_in_memory
     for table, then in kept.values():

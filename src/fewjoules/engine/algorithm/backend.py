@@ -35,5 +35,11 @@ class Backend(Protocol):
     def restore(self, table: ClientTable) -> None:
         """Restore the client states that ``save`` returned."""
 
+    def hold(self) -> None:
+        """Hold the states of now until the next call, so that ``take_back`` can return to them."""
+
+    def take_back(self) -> bool:
+        """Return to the states that ``hold`` has held; False if that is not possible."""
+
     def close(self) -> None:
         """Release threads and memory."""

@@ -69,9 +69,11 @@ def expected_clients(options: TrainingOptions, rounds: int | None = None) -> int
 def _stored(simulator: Simulator, on_gpu: bool, saved: bool) -> list[Need]:
     """What clients keep: on a GPU as far as it has room, then in memory up to the bound of the store, then on disk.
 
-    A checkpoint has all of it once more, on disk.
+    A checkpoint has all of it once more, on disk, except the rows by which a round can be taken back.
     """
     kept = _states(simulator) + _snapshots(simulator)
+    in_checkpoint = sum(need.bytes for need in kept)
+    kept += _held(simulator) if saved else []
     total = sum(need.bytes for need in kept)
     if not total:
         return []
@@ -90,7 +92,7 @@ def _stored(simulator: Simulator, on_gpu: bool, saved: bool) -> list[Need]:
         what = f"{everyone} beyond {in_gib(held)} GiB of memory"
         found.append(Need(what, spilled, ("a larger memory_gib", *helps), DISK))
     if saved:
-        found.append(Need(f"{everyone}, in a checkpoint", total, helps, DISK))
+        found.append(Need(f"{everyone}, in a checkpoint", in_checkpoint, helps, DISK))
     return found
 
 
@@ -127,6 +129,14 @@ def _snapshots(simulator: Simulator) -> list[Need]:
     replaced = _replaced(options, last, options.rounds) + _replaced(options, last - SNAPSHOT_ROUNDS, last)
     needed = 0 if options.guard is False else replaced * simulator.store.row_bytes
     return [Need(f"{replaced:,} earlier rows for the guard", needed, ("guard = false",), HOST)] if needed else []
+
+
+def _held(simulator: Simulator) -> list[Need]:
+    """The rows of a round as they were before it; where not all take part, the guard may have the same ones."""
+    options = simulator.options
+    everyone = participants_per_round(options) == options.clients and options.rounds > 1
+    needed = options.clients * simulator.store.row_bytes if everyone else 0
+    return [Need(f"{options.clients:,} rows as before a round", needed, ("a smaller model",), HOST)] if needed else []
 
 
 def _replaced(options: TrainingOptions, kept: int, now: int) -> int:

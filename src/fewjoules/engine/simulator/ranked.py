@@ -99,6 +99,14 @@ class RankedBackend:
             store.put(client, state_of(table.rows[client], table.names, table.values))
         return store.table()
 
+    def hold(self) -> None:
+        """Hold the client states of now, so that ``take_back`` can return to them."""
+        self.local.hold()
+
+    def take_back(self) -> bool:
+        """Return to the client states that were held; False if that is not possible."""
+        return self.local.take_back()
+
     def close(self) -> None:
         """Release threads and memory."""
         self.local.close()

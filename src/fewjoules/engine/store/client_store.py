@@ -84,6 +84,7 @@ class ClientStore:
         self.place = place or StorePlace()
         self._rows: dict[int, Row] = {}
         self._own: set[int] = set()  # clients whose rows no table has
+        self._held: dict[int, Row | None] | None = None  # rows of clients that changed since ``hold``, as they were
         self._resident: Resident = OrderedDict()
         self._numbers = itertools.count()
         self._file: RowFile | None = None
@@ -121,7 +122,7 @@ class ClientStore:
             row = self._rows.get(client)
             if row is None:
                 return None
-            if client not in self._own or row.vectors is None or self.values != FLOAT32:
+            if self._held is not None or client not in self._own or row.vectors is None or self.values != FLOAT32:
                 row.used()
                 return state_of(row, self.names, self.values)
             del self._rows[client]
@@ -134,6 +135,7 @@ class ClientStore:
         row = Row(state.steps, tuple(self._kept(getattr(state, name)) for name in self.names))
         with self._lock:
             row.note_in(self._resident, next(self._numbers))
+            self._hold_row(client)
             self._rows[client] = row
             self._own.add(client)
             del row
@@ -142,6 +144,7 @@ class ClientStore:
     def drop(self, client: int) -> None:
         """Forget a client; tables that have its row keep it."""
         with self._lock:
+            self._hold_row(client)
             del self._rows[client]
             self._own.discard(client)
 
@@ -155,7 +158,31 @@ class ClientStore:
         """Continue from an earlier table, of this store or of another with the same vectors."""
         with self._lock:
             self._own.clear()
+            self._held = None
             self._rows = dict(table.rows)
+
+    def hold(self) -> None:
+        """Hold the rows of now until the next call, so that ``take_back`` can return to them."""
+        with self._lock:
+            self._held = {}
+
+    def take_back(self) -> bool:
+        """Return to the rows that ``hold`` has held; False if there are none."""
+        with self._lock:
+            if self._held is None:
+                return False
+            for client, row in self._held.items():
+                if row is not None:
+                    self._rows[client] = row
+                else:
+                    self._rows.pop(client, None)
+            self._own.difference_update(self._held)
+            self._held = None
+            return True
+
+    def _hold_row(self, client: int) -> None:
+        if self._held is not None:
+            self._held.setdefault(client, self._rows.get(client))
 
     def _kept(self, vector: Floats) -> NDArray[Any]:
         if self.values == BFLOAT16:

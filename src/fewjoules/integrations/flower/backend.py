@@ -126,6 +126,13 @@ class FlowerBackend:
     def restore(self, table: ClientTable) -> None:
         """Do nothing: the clients store their states themselves."""
 
+    def hold(self) -> None:
+        """Do nothing: the clients store their states themselves."""
+
+    def take_back(self) -> bool:
+        """Tell that the clients have gone on."""
+        return False
+
     def close(self) -> None:
         """Do nothing: the grid belongs to Flower."""
 

@@ -71,6 +71,37 @@ def test_saving_and_restoring_changes_nothing_and_what_comes_after_neither(befor
 
 
 @QUICK
+@given(rounds_of, rounds_of, st.sampled_from([1, 3, CLIENTS]), st.booleans())
+def test_rounds_are_taken_back_to_what_was_held(before, after, most, saved):
+    kept = KeptRows(ClientStore(NAMES, SIZE), most, CPU, most_held=10 * CLIENTS)
+    play(kept, before)
+    if saved:
+        kept.save()
+    kept.hold()
+    play(kept, after)
+    moved = int(after[0][0])
+    state = kept.client(moved)
+    kept.drop_client(moved)
+    kept.put_client(CLIENTS - 1 - moved, state)
+    assert kept.take_back()
+    assert_played(kept, before)
+    play(kept, after, first=len(before) + 1)
+    assert_played(kept, before + after)
+    assert not kept.take_back()
+
+
+def test_more_rows_than_there_is_room_for_are_not_held():
+    kept = KeptRows(ClientStore(NAMES, SIZE), CLIENTS, CPU, most_held=4)
+    kept.hold()
+    play(kept, [np.arange(3), np.arange(3, 5)])
+    assert not kept.take_back()
+    kept.hold()
+    play(kept, [np.arange(4)], first=3)
+    assert kept.take_back()
+    assert_played(kept, [np.arange(3), np.arange(3, 5)])
+
+
+@QUICK
 @given(rounds_of)
 def test_what_is_saved_is_one_row_for_each_client_that_took_part_in_order(rounds):
     kept = rows()

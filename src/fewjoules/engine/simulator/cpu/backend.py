@@ -140,6 +140,14 @@ class CpuBackend:
         """Restore the client states that ``save`` returned."""
         self.store.go_back(table)
 
+    def hold(self) -> None:
+        """Hold the client states of now, so that ``take_back`` can return to them."""
+        self.store.hold()
+
+    def take_back(self) -> bool:
+        """Return to the client states that were held; False if that is not possible."""
+        return self.store.take_back()
+
     def close(self) -> None:
         """Do nothing: the threads belong to the simulator."""
 

@@ -29,7 +29,7 @@ from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.simulator.cpu.malloc import keep_freed_memory
 from fewjoules.engine.simulator.cpu.single import SingleModel
 from fewjoules.engine.simulator.cuda.graph import RecordedSteps
-from fewjoules.engine.simulator.cuda.kept import KeptRows, Rows, gpu_rows
+from fewjoules.engine.simulator.cuda.kept import HELD_SHARE, ROWS_SHARE, KeptRows, Rows, gpu_rows
 from fewjoules.engine.simulator.cuda.messages import Messages
 from fewjoules.engine.simulator.cuda.precision import arithmetic
 from fewjoules.engine.simulator.cuda.transfer import to_host
@@ -75,7 +75,11 @@ class CudaBackend:
         self._model: Any = kind(model, loss, self._device, precision=options.precision)
         layout: Layout = self._model.parameters if execution.stacked else self._model.layout
         self.store = ClientStore(kept_vectors(options), layout.size, place, values=options.kept_values)
-        self._kept = KeptRows(self.store, gpu_rows(self.store.row_bytes, options.clients, self._device), self._device)
+        most, most_held = (
+            gpu_rows(self.store.row_bytes, options.clients, self._device, share=share)
+            for share in (ROWS_SHARE, HELD_SHARE)
+        )
+        self._kept = KeptRows(self.store, most, self._device, most_held=most_held)
         self._shared, self._graphs = graphs is not None, {} if graphs is None else graphs
         self._shares: dict[bytes, torch.Tensor] = {}
         self._encoders = ThreadPoolExecutor(_ENCODERS, "fewjoules-encode")
@@ -153,6 +157,14 @@ class CudaBackend:
     def restore(self, table: ClientTable) -> None:
         """Restore the client states that ``save`` returned."""
         self._kept.restore(table)
+
+    def hold(self) -> None:
+        """Hold the client states of now, so that ``take_back`` can return to them."""
+        self._kept.hold()
+
+    def take_back(self) -> bool:
+        """Return to the client states that were held; False if that is not possible."""
+        return self._kept.take_back()
 
     def close(self) -> None:
         """Release threads and graphs, except graphs shared with other runs."""

@@ -1,10 +1,12 @@
 """State of clients on a GPU: rows of a few matrices, in front of the store on the host.
 
 A client gets a row when it first takes part. Where the GPU has no room for more, the rows used least recently go to the
-store, which has a copy of the others too once a state was saved.
+store, which has a copy of the others too once a state was saved. Rows that are held are copied on the GPU before they
+change, as far as a small share of its memory goes.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ from fewjoules.engine.algorithm.saved import BLOCK_BYTES
 from fewjoules.engine.algorithm.state import ClientState
 from fewjoules.engine.store.client_store import BFLOAT16, ClientStore, ClientTable
 
-_GPU_SHARE = 0.4  # share of a GPU's memory that rows may take; the rest of them is on the host
+ROWS_SHARE = 0.4  # share of a GPU's memory that rows may take; the rest of them is on the host
+HELD_SHARE = 0.05  # share of it that copies of rows may take, by which a round can be taken back
 Rows = slice | torch.Tensor  # a slice where rows are neighbours, so that they need no copy
 
 
@@ -25,22 +28,26 @@ class KeptRows:
     A matrix in bfloat16 gives float32 values and rounds what is put into it.
     """
 
-    def __init__(self, store: ClientStore, most: int, device: torch.device) -> None:
-        """Allocate nothing yet."""
+    def __init__(self, store: ClientStore, most: int, device: torch.device, *, most_held: int | None = None) -> None:
+        """Allocate nothing yet; at most ``most_held`` rows are copied to be held, by default ``most``."""
         self.names, self._store, self._most = store.names, store, most
+        self._most_held = most if most_held is None else most_held
         self._device, self._size = device, store.size
         self._dtype = torch.bfloat16 if store.values == BFLOAT16 else torch.float32
         self._matrices = {name: self._zeros(0) for name in self.names}
         self._row_of: dict[int, int] = {}  # the clients used least recently first
         self._changed: set[int] = set()  # clients whose rows the store does not have
         self._steps = np.zeros(0, dtype=np.int64)
+        self._held: dict[int, Callable[[], ClientState | None]] | None = None  # what clients had at ``hold``
 
     def rows(self, clients: IntArray) -> Rows:
         """Return the rows of these clients, which may be changed; new clients get new rows."""
         wanted = clients.tolist()
         missing = [client for client in wanted if client not in self._row_of]
+        new = {client for client in missing if client not in self._store}
         if missing:
             self._make_room(wanted, missing)
+        self._hold_rows(wanted, new)
         for client in wanted:
             self._row_of[client] = self._row_of.pop(client)
         self._changed.update(wanted)
@@ -72,16 +79,17 @@ class KeptRows:
         row = self._row_of.get(number)
         if row is None:
             return self._store.state(number)
-        vectors: dict[str, Any] = {name: matrix[row].float().cpu().numpy() for name, matrix in self._matrices.items()}
-        return ClientState(**vectors, steps=int(self._steps[row]))
+        return _state(self._matrices, row, int(self._steps[row]))
 
     def put_client(self, number: int, state: ClientState) -> None:
         """Take over the state of a client; it gets a row when it takes part."""
+        self._hold_client(number)
         self._forget_row(number)
         self._store.put(number, state)
 
     def drop_client(self, number: int) -> None:
         """Forget a client."""
+        self._hold_client(number)
         self._forget_row(number)
         if number in self._store:
             self._store.drop(number)
@@ -98,7 +106,41 @@ class KeptRows:
     def restore(self, table: ClientTable) -> None:
         """Restore the client states that ``save`` returned."""
         self._store.go_back(table)
-        self._row_of, self._changed = {}, set()
+        self._row_of, self._changed, self._held = {}, set(), None
+
+    def hold(self) -> None:
+        """Hold what clients have now until the next call, so that ``take_back`` can return to it."""
+        self._held = {}
+
+    def take_back(self) -> bool:
+        """Return to what ``hold`` has held; False if there was no room to hold it."""
+        held, self._held = self._held, None
+        for client, before in ({} if held is None else held).items():
+            state = before()
+            if state is None:
+                self.drop_client(client)
+            else:
+                self.put_client(client, state)
+        return held is not None
+
+    def _hold_rows(self, clients: list[int], new: Collection[int]) -> None:
+        """Copy the rows of these clients on the GPU before they change; ``new`` ones have kept nothing yet."""
+        if self._held is None:
+            return
+        if len(self._held) + len(clients) > self._most_held:
+            self._held = None
+            return
+        wanted = [client for client in clients if client not in self._held]
+        rows = np.array([self._row_of[client] for client in wanted], dtype=np.int64)
+        steps, where = self._steps[rows], torch.from_numpy(rows).to(self._device)
+        copies = {name: matrix[where] for name, matrix in self._matrices.items()}
+        for at, client in enumerate(wanted):
+            self._held[client] = _nothing if client in new else partial(_state, copies, at, int(steps[at]))
+
+    def _hold_client(self, client: int) -> None:
+        if self._held is not None and client not in self._held:
+            state = self.client(client)
+            self._held[client] = lambda: state
 
     def _make_room(self, wanted: list[int], missing: list[int]) -> None:
         """Give the missing clients rows: unused ones, new ones, or those of the clients used least recently."""
@@ -158,11 +200,20 @@ class KeptRows:
             self._matrices[name][:have] = matrix
 
 
-def gpu_rows(row_bytes: int, clients: int, device: torch.device) -> int:
-    """Return for how many of the clients a GPU has room; other devices have room for all."""
+def gpu_rows(row_bytes: int, clients: int, device: torch.device, *, share: float = ROWS_SHARE) -> int:
+    """Return for how many of the clients a share of a GPU's memory has room; other devices have room for all."""
     if device.type != "cuda" or not row_bytes:
         return clients
-    return min(clients, max(1, int(_GPU_SHARE * torch.cuda.mem_get_info(device)[1] / row_bytes)))
+    return min(clients, max(1, int(share * torch.cuda.mem_get_info(device)[1] / row_bytes)))
+
+
+def _state(matrices: Mapping[str, torch.Tensor], row: int, steps: int) -> ClientState:
+    vectors: dict[str, Any] = {name: matrix[row].float().cpu().numpy() for name, matrix in matrices.items()}
+    return ClientState(**vectors, steps=steps)
+
+
+def _nothing() -> None:
+    return None
 
 
 def _on_host(rows: Rows) -> Any:
