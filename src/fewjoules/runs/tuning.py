@@ -33,7 +33,7 @@ from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN
 from fewjoules.tuning.batches import NoiseScale
 from fewjoules.tuning.belief import PRIOR_A, PRIOR_C, PRIOR_Q, Choice
-from fewjoules.tuning.books import Budget, trainings_to_pay
+from fewjoules.tuning.books import Budget, saving, trainings_to_pay
 from fewjoules.tuning.naming import optimiser_name
 from fewjoules.tuning.outcome import Tuned
 from fewjoules.tuning.pilot import Laboratory
@@ -85,8 +85,8 @@ class Tuning:
 
     @property
     def saving_joules(self) -> float | None:
-        """Joules that one training saves; None if that is unknown."""
-        return None if self.untuned_joules is None else self.untuned_joules - self.tuned.plan.energy_joules
+        """Joules that one training saves, 0 where it may be rounding; None if that is unknown."""
+        return None if self.untuned_joules is None else saving(self.untuned_joules, self.tuned.plan.energy_joules)
 
     @property
     def trainings_to_pay(self) -> int | None:
@@ -268,8 +268,11 @@ def _plan_or_none(problem: ControlProblem) -> Plan | None:
 def _pace_of_plain(tuner: Tuner, start_loss: float) -> float | None:
     """Return how many times the winner's steps plain SGD takes: as measured, or by its loss; None if unknown."""
     search, reference = tuner.search, tuner.search.raced
-    plain = [one for one in search.pilots if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
-    if reference is None or not plain:
+    if reference is None:
+        return None
+    raced = reference.beside(search.pilots)
+    plain = [one for one in raced if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
+    if not plain:
         return None
     reached = [steps for one in plain if (steps := search.aim.steps_to_target(one)) is not None]
     if reached:
