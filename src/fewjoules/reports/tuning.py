@@ -117,7 +117,7 @@ def sentences(tuning: Tuning) -> list[str]:
         _prediction_sentence(tuning),
         *_certificate(tuning),
         *payment(tuning),
-        *tuning.tuned.notes,
+        *tuning.notes,
     ]
 
 

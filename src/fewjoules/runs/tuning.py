@@ -56,6 +56,7 @@ class Tuning:
     is unknown, and so is ``plain_law``, its rough law. ``keeps_local_steps``: the law prefers another H,
     but by too little to look for its step size, or none was good there. ``narrower_sparsity``: the recipe is planned
     within narrower limits of sparsity than the scenario. ``server`` is None where the downlink is not charged.
+    ``most_rounds`` are those that the scenario allows a training, None if it does not say.
     """
 
     tuned: Tuned
@@ -70,6 +71,23 @@ class Tuning:
     untuned: str | None
     untuned_joules: float | None
     plain_law: PowerLawRounds | None = None
+    most_rounds: int | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What did not go as planned, and what would end trainings before the target."""
+        return (*self.tuned.notes, *([] if self.too_few_rounds is None else [f"{self.too_few_rounds}."]))
+
+    @property
+    def too_few_rounds(self) -> str | None:
+        """A sentence without its full stop where the scenario allows fewer rounds than are predicted; else None."""
+        predicted = self.tuned.plan.rounds_to_train()
+        if self.most_rounds is None or self.most_rounds >= predicted:
+            return None
+        return (
+            f"with training.rounds = {self.most_rounds} a training ends before the target, which is predicted to take "
+            f"{predicted} rounds; raise it or leave it out"
+        )
 
     @property
     def recipe(self) -> Recipe:
@@ -168,7 +186,7 @@ def tune_scenario(
     kept = PilotJournal(journal, identity_of_task(task) | _identity(wanted, seed))
     order = TaskOrder.of(task, data_dir, wanted, seed)
     with contextlib.nullcontext() if count == 1 else processes_of(count) as executor:
-        return tune_task(
+        tuning = tune_task(
             JournaledPilots(pilots, kept, None if executor is None else (executor, order), begin),
             problem,
             wanted,
@@ -180,6 +198,7 @@ def tune_scenario(
             batches=scenario_batches(scenario, task),
             tell=tell,
         )
+    return replace(tuning, most_rounds=require_training(scenario).rounds)
 
 
 def scenario_batches(scenario: Scenario, task: ScenarioTask) -> Batches | None:

@@ -1,9 +1,10 @@
 """Which pilot to run next, and whether it is worth its price.
 
 A decision is a plan. Under each particle of the belief a plan costs so many joules; the best decision is the one with
-the least expected joules. The expected regret of a decision is what knowing the law would save. A pilot at some plan would show
-steps that scatter as the belief says; each outcome changes the belief and with it the decision. The expected fall of
-the least expected joules is what the pilot is worth for one training. The scale of the law must be known from a pilot.
+the least expected joules. The expected regret of a decision is what knowing the law would save. A pilot at some plan
+would show steps that scatter as the belief says; each outcome changes the belief and with it the decision. The expected
+fall of the least expected joules is what the pilot is worth for one training. The scale of the law must be known from a
+pilot.
 """
 
 from collections.abc import Sequence
