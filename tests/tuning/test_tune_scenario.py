@@ -10,7 +10,9 @@ import torch
 
 from fewjoules.cli.tuning_progress import progress_lines
 from fewjoules.errors import InvalidInputError
-from fewjoules.reports.tuning import payment
+from fewjoules.physics.message_fit import usual_bits
+from fewjoules.reports.numbers import number
+from fewjoules.reports.tuning import payment, sentences
 from fewjoules.runs.laboratory import options_of_pilots, pilots_of
 from fewjoules.runs.pilots import Pilots
 from fewjoules.runs.task import prepare
@@ -239,6 +241,15 @@ def test_the_file_of_the_recipe_plans_the_server_as_tuning_did(dear):
     assert plan.downlink_sparsity == pytest.approx(dear.tuned.plan.downlink_sparsity, rel=1e-3)
     assert plan.energy_joules == pytest.approx(dear.tuned.plan.energy_joules, rel=1e-3)
     assert plan.recipe.options() == dear.recipe.options()
+
+
+def test_a_dear_first_message_is_told_beside_the_prediction(dear, found):
+    plan = dear.tuned.plan
+    bits = usual_bits(650, "float32", 1.0) - dear.server.message_size.bits(650, plan.downlink_sparsity)
+    assert dear.first_message_joules == pytest.approx(4 * 1e-6 * bits)
+    assert f"adds {number(dear.first_message_joules)} J to the plan's joules" in " ".join(sentences(dear))
+    free = dataclasses.replace(found, first_message_joules=0.009 * found.tuned.plan.energy_joules)
+    assert "first message" not in " ".join(sentences(free))
 
 
 def test_progress_calls_the_first_at_the_target_the_best():

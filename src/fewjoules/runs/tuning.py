@@ -17,6 +17,7 @@ from fewjoules.errors import InfeasiblePlanError, InvalidInputError, require_int
 from fewjoules.ledger.target import Target
 from fewjoules.physics.message_size import MessageSize
 from fewjoules.planner.downlink import Downlink
+from fewjoules.planner.first_message import first_message_joules
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.recipe import OPTIMISER_OPTIONS, Recipe
@@ -56,6 +57,7 @@ class Tuning:
     is unknown, and so is ``plain_law``, its rough law. ``keeps_local_steps``: the law prefers another H,
     but by too little to look for its step size, or none was good there. ``narrower_sparsity``: the recipe is planned
     within narrower limits of sparsity than the scenario. ``server`` is None where the downlink is not charged.
+    ``first_message_joules`` is what the first message to each device, the whole model, adds to the plan.
     ``most_rounds`` are those that the scenario allows a training, None if it does not say.
     """
 
@@ -71,6 +73,7 @@ class Tuning:
     untuned: str | None
     untuned_joules: float | None
     plain_law: PowerLawRounds | None = None
+    first_message_joules: float = 0.0
     most_rounds: int | None = None
 
     @property
@@ -270,6 +273,7 @@ def tune_task(
         untuned=None if joules is None else f"{PLAIN.name} at its best step size, by its pace in the race",
         untuned_joules=joules,
         plain_law=None if pace is None else _plain_law(tuner, pace),
+        first_message_joules=first_message_joules(planned, tuned.plan),
     )
 
 

@@ -104,6 +104,7 @@ def tuning_record(scenario: Scenario, tuning: Tuning, date: str) -> dict[str, An
             "rounds_range": [low, high],
             "joules": rounds * joules,
             "joules_range": [low * joules, high * joules],
+            "first_message_joules": tuning.first_message_joules,
         },
         "belief": _belief(tuning),
         "message_size": asdict(tuning.message_size),
