@@ -1,6 +1,7 @@
 """``fewjoules tune``: what it writes, that a kill changes nothing, and what it refuses."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -62,7 +63,7 @@ def test_the_written_scenario_is_the_old_one_with_a_recipe(tuned):
     assert set(added) >= {"name", "optimiser", "message", "rounds", "message_size"}
     assert set(added["rounds"]["intervals"]) == {"tau", "c", "a", "q"}
     assert len(added["rounds"]["correlations"]) == 6
-    assert re.search(r"^# found by fewjoules \S+ tune on \S+ with seed 1000$", text, re.M)
+    assert re.search(r"^# found by fewjoules \S+ tune on \S+ with seed 1000(; .*)?$", text, re.M)
 
 
 def test_the_written_scenario_tells_what_finding_the_recipe_took(tuned):
@@ -105,8 +106,23 @@ def test_the_report_tells_ranking_recipe_prediction_proof_and_payment(tuned):
     assert "proved that no plan of this recipe within the limits costs less than" in words
     books = record["books"]
     assert f"the {books['pilots']} pilots would cost" in words
-    assert f"so they have paid after {books['trainings_to_pay']} training" in words
+    paid = books["trainings_to_pay"]
+    assert ("so they never pay" if paid is None else f"so they have paid after {paid} training") in words
     assert "against SGD at its best step size, by its pace in the race" in words
+
+
+def test_rounds_that_end_a_training_before_the_target_are_told_everywhere(tmp_path):
+    done = tune(tmp_path, text=TEXT.replace("\nrounds = 2\n", "\nrounds = 1\n"))
+    assert done.exit_code == 0, done.stderr
+    record = read_sealed(tmp_path / "out" / "tuning.json")
+    told = (
+        "ith training.rounds = 1 a training ends before the target, which is predicted to take "
+        f"{math.ceil(record['plan']['rounds'])} rounds; raise it or leave it out"
+    )
+    assert told in record["notes"][-1]
+    assert told in " ".join(done.stdout.split())
+    assert told in (tmp_path / "tuned.toml").read_text(encoding="utf-8")
+    assert told in Reader((tmp_path / "out" / "page.html").read_text(encoding="utf-8")).text
 
 
 def test_the_record_has_the_documented_keys(tuned):

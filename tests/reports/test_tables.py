@@ -6,8 +6,10 @@ import re
 import pytest
 from rich.console import Console
 
+from fewjoules.planner.first_message import first_message_joules
 from fewjoules.planner.schemes import SCHEMES
 from fewjoules.reports import tables
+from fewjoules.reports.plan_remarks import LEAST_FIRST_MESSAGE, plan_remarks
 from fewjoules.reports.split import joules_of_kinds, joules_of_marks, with_shares
 from fewjoules.scenario import Scenario
 from fewjoules.scenario.planning import ScenarioPlans
@@ -108,3 +110,37 @@ def test_the_last_of_many_groups_share_a_row(tmp_path, monkeypatch):
     assert row(text, "device-1")[0] == "1"
     assert "device-2" not in text
     assert row(text, "... 2 more groups")[0:2] == ["2", f"{plan.sparsity[2]:.4g}"]
+
+
+RECEIVING = (
+    PLAIN.format("phone") + "count = 3\n" + "downlink_joules_per_bit = {}\n[[device]]\njoules_per_bit = 2e-7\n"
+    "joules_per_step = 1e-3\ncount = 3\ndownlink_joules_per_bit = 1e-9\n"
+)
+
+
+def test_a_dear_first_message_is_told_of_each_scheme_that_it_matters_to(tmp_path):
+    scenario = scenario_of(RECEIVING.format(5e-5), tmp_path)
+    text, plans = report(scenario, "flexible", "unified", "dense")
+    planning = ScenarioPlans(scenario)
+    told = re.findall(r"(?m)^(.*): the first message to each device, the whole model, adds (\S+) J to the plan's", text)
+    ((schemes, joules),) = told
+    assert schemes == "flexible, unified"  # both send as little as they may; those of dense are all as long
+    for plan in plans[:2]:
+        assert float(joules) == pytest.approx(first_message_joules(planning.problem(plan.scheme), plan), rel=1e-3)
+        assert float(joules) > LEAST_FIRST_MESSAGE * plan.energy_joules
+
+
+def test_a_first_message_that_hardly_costs_is_not_told(tmp_path):
+    text, plans = report(scenario_of(RECEIVING.format(1e-10), tmp_path), "flexible")
+    assert plans[0].downlink_sparsity > 1.0
+    assert "first message" not in text
+
+
+def test_each_device_of_a_small_fleet_adds_the_first_messages_of_those_that_it_stands_for(tmp_path):
+    planning = ScenarioPlans(scenario_of(RECEIVING.format(5e-5), tmp_path))
+    plan = planning.plan("flexible")
+    alone, many = (
+        next(float(re.search(r"adds (\S+) J", one)[1]) for one in plan_remarks(planning, [plan], each) if "adds" in one)
+        for each in (1, 100)
+    )
+    assert many == pytest.approx(100.0 * alone, rel=2e-3)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import fewjoules as fj
 from fewjoules.planner.problem import ControlProblem
+from fewjoules.runs.tuning import tune_task
 from fewjoules.tuning.batches import PRIOR_SCALE, NoiseScale, first_batches, rate_factor
 from fewjoules.tuning.books import Budget
 from fewjoules.tuning.planning import Batches, FleetPlanning
@@ -178,3 +179,41 @@ def test_without_a_price_of_a_sample_the_batch_is_left_alone():
     found = Tuner(SyntheticLaboratory(world), FleetPlanning(world.problem), world.aim, 0.1).tune()
     assert "batch_size" not in found.optimiser_options
     assert all("batch_size" not in one.spec.options for one in found.pilots)
+
+
+def where_plain_sgd_wins(seed):
+    """A world without noise in which every other optimiser takes six times the steps that it usually takes."""
+    world = World.random(seed, "cheap bits")
+    slow = {name: one if name == "SGD" else slower(one, 6.0) for name, one in world.optimisers.items()}
+    return replace(world, optimisers=slow, seed_deviation=0.0, evaluation_deviation=0.0)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 6])
+def test_where_plain_sgd_wins_another_batch_is_no_faster_plain_sgd(seed):
+    world = where_plain_sgd_wins(seed)
+    batches = batches_of(world, joules_per_sample=3e-4, joules_per_step=2e-3)
+    found = tune_task(noisy(world, 3.0), batches.problem_at(USUAL), world.aim, 0.1, batches=batches, trainings=100)
+    spec = found.tuned.pilots[0].spec
+    raced = spec.local_steps, spec.sparsity, spec.options["batch_size"]
+    same = lambda one: (one.local_steps, one.sparsity, one.options["batch_size"]) == raced  # noqa: E731
+    reached = [(one.spec, found.aim.steps_to_target(one)) for one in found.tuned.pilots if one.reached]
+    own = min(steps for one, steps in reached if same(one))
+    assert found.tuned.optimiser == "SGD"
+    assert min(steps for one, steps in reached if not same(one)) < own  # with larger batches
+    prices = FleetPlanning(batches.problem_at(raced[2]), sizes=world.true_planning.sizes)
+    round_joules = prices.round_joules(found.tuned.message, spec.local_steps, spec.sparsity, None)
+    assert found.untuned_joules == pytest.approx(own / spec.local_steps * round_joules, rel=0.02)
+    law = found.plain_law
+    steps = law.tau * (1.0 + law.c * spec.local_steps**law.a * np.mean(np.array(spec.sparsity) ** law.q))
+    assert steps * NoiseScale(USUAL, at=USUAL).delay(raced[2]) == pytest.approx(own, rel=1e-6)
+    assert found.saving_joules > 0.0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 5])
+def test_where_plain_sgd_wins_as_planned_its_rounding_is_no_saving(seed):
+    world = where_plain_sgd_wins(seed)
+    found = tune_task(SyntheticLaboratory(world), world.problem, world.aim, 0.1, trainings=1)
+    assert found.tuned.optimiser == "SGD"
+    assert found.untuned_joules == pytest.approx(found.tuned.plan.energy_joules, rel=1e-3)
+    assert found.saving_joules == 0.0
+    assert found.trainings_to_pay is None

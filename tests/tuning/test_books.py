@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewjoules.errors import InvalidInputError
-from fewjoules.tuning.books import USUAL_TRAININGS, Books, Budget, trainings_to_pay
+from fewjoules.tuning.books import USUAL_TRAININGS, Books, Budget, saving, trainings_to_pay
 from tests.tuning.curves import result_of, spec_of
 
 FOLLOWED = st.lists(
@@ -63,6 +63,11 @@ def test_the_order_of_pilots_does_not_change_the_books(followed, random):
         ("5000", Budget(client_steps=5000.0)),
         ("5000 steps", Budget(client_steps=5000.0)),
         (" 5e3client-steps ", Budget(client_steps=5000.0)),
+        ("5E3 Client-Step", Budget(client_steps=5000.0)),
+        ("1 step", Budget(client_steps=1.0)),
+        ("7 STEPS", Budget(client_steps=7.0)),
+        ("5 j", Budget(joules=5.0)),
+        ("5 Joule", Budget(joules=5.0)),
         ("80 J", Budget(joules=80.0)),
         ("0.5joules", Budget(joules=0.5)),
     ],
@@ -87,6 +92,8 @@ def test_budgets_are_read(text, budget):
         "0 J",
         "5 kJ",
         "5 steps J",
+        "5 j j",
+        "5 \N{LATIN SMALL LETTER LONG S}teps",
         "five",
         "5;rm",
         "\N{ARABIC-INDIC DIGIT FIVE}",
@@ -129,3 +136,15 @@ def test_what_is_spent_beyond_the_budget_is_less_than_nothing():
 @pytest.mark.parametrize(("saved", "trainings"), [(4.5, 5), (22.5, 1), (100.0, 1), (0.0, None), (-1.0, None)])
 def test_the_trainings_that_pay_for_pilots(saved, trainings):
     assert trainings_to_pay(22.5, saved) == trainings
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "saved"), [(100.0, 60.0, 40.0), (100.0, 99.8, 0.2), (60.0, 100.0, -40.0), (0.0, 1.0, -1.0)]
+)
+def test_what_a_training_saves(before, after, saved):
+    assert saving(before, after) == pytest.approx(saved)
+
+
+@pytest.mark.parametrize("after", [100.0 - 1e-14, 99.91, 100.0, 100.09])
+def test_a_thousandth_of_the_joules_is_no_saving(after):
+    assert saving(100.0, after) == 0.0

@@ -6,7 +6,7 @@ import pytest
 import fewjoules as fj
 from fewjoules.tuning import design
 from fewjoules.tuning.belief import Belief, Choice, Observation
-from fewjoules.tuning.design import Decision, best_decision, joules_table, most_useful_pilot
+from fewjoules.tuning.design import Decision, best_decision, expected_regret, joules_table, most_useful_pilot
 
 DECISIONS = (
     Decision(Choice(2, (5.0,)), 1.0),
@@ -54,20 +54,21 @@ def test_the_worth_of_a_pilot_is_never_negative_nor_above_the_regret():
     for seed in range(20):
         belief, rng = belief_with(seed=seed), np.random.default_rng(seed)
         worth = most_useful_pilot(belief, DECISIONS, 0.2, rng)
-        _, regret = best_decision(belief, DECISIONS)
+        regret = expected_regret(belief, DECISIONS[best_decision(belief, DECISIONS)], DECISIONS)
         assert 0.0 <= worth.saves_joules <= 2.0 * regret  # outcomes are sampled
 
 
 def test_a_pilot_is_worth_nothing_where_all_decisions_are_the_same():
     same = [DECISIONS[0]] * 3
     assert most_useful_pilot(belief_with(), same, 0.2, np.random.default_rng(2)).saves_joules == 0.0
-    assert best_decision(belief_with(), same) == (0, pytest.approx(0.0, abs=1e-9))
+    assert best_decision(belief_with(), same) == 0
+    assert expected_regret(belief_with(), same[0], same) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_pilot_is_worth_nothing_where_the_law_is_known():
     sure = Belief(np.array([[np.log(0.02), 0.5, 0.5]]), (REFERENCE,))
     assert most_useful_pilot(sure, DECISIONS, 0.2, np.random.default_rng(3)).saves_joules == 0.0
-    assert best_decision(sure, DECISIONS)[1] == pytest.approx(0.0, abs=1e-9)
+    assert expected_regret(sure, DECISIONS[best_decision(sure, DECISIONS)], DECISIONS) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_the_only_pilot_run_again_is_worth_nothing():
@@ -101,11 +102,13 @@ def test_the_regret_is_what_the_chosen_decision_costs_above_the_best_of_each_law
             for one in range(belief.weights.size)
         ]
     )
-    best, regret = best_decision(belief, DECISIONS)
-    expected = belief.weights @ table
-    assert best == int(np.argmin(expected))
-    assert regret == pytest.approx(float(belief.weights @ (table[:, best] - table.min(axis=1))))
-    assert regret > 0.0
+    best = best_decision(belief, DECISIONS)
+    assert best == int(np.argmin(belief.weights @ table))
+    for number, chosen in enumerate(DECISIONS):
+        others = [one for one in DECISIONS if one is not chosen]
+        regret = expected_regret(belief, chosen, others)
+        assert regret == pytest.approx(float(belief.weights @ (table[:, number] - table.min(axis=1))))
+        assert regret >= expected_regret(belief, DECISIONS[best], DECISIONS) > 0.0
 
 
 def test_the_joules_of_decisions_are_those_of_the_control_problem():

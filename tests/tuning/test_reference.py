@@ -1,5 +1,6 @@
 """The winner of the race as the measure of pilots at other plans and of other optimisers."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -65,3 +66,13 @@ def test_sizes_are_told_by_the_longest_pilots_of_the_winners_optimiser():
     diverged = result_of([90], [1.0], spec=spec_of(options=own.options, local_steps=2), diverged=True)
     assert reference_of().telling([short, long, brief, foreign, diverged]) == [long]
     assert reference_of().telling([long, short, level]) == [long, level]
+
+
+def test_beside_the_winner_are_the_pilots_of_its_plan_batch_and_start():
+    own = spec_of(options={"inner": "adamw", "learning_rate": 0.01, "batch_size": 32})
+    fields = {"local_steps": 10}, {"sparsity": (8.0, 9.0)}, {"downlink_sparsity": 2.0}, {"start": 1}
+    others = [dataclasses.replace(own, **changed) for changed in fields]
+    others += [dataclasses.replace(own, options=own.options | {"batch_size": batch}) for batch in (16, None)]
+    rival = dataclasses.replace(own, options={"inner": "sgd", "learning_rate": 0.4, "batch_size": 32}, steps=40)
+    results = [result_of([10], [2.0], spec=spec) for spec in (*others, rival, own)]
+    assert reference_of(results[-1]).beside(results) == results[-2:]

@@ -10,6 +10,9 @@ import torch
 
 from fewjoules.cli.tuning_progress import progress_lines
 from fewjoules.errors import InvalidInputError
+from fewjoules.physics.message_fit import usual_bits
+from fewjoules.reports.numbers import number
+from fewjoules.reports.tuning import payment, sentences
 from fewjoules.runs.laboratory import options_of_pilots, pilots_of
 from fewjoules.runs.pilots import Pilots
 from fewjoules.runs.task import prepare
@@ -57,13 +60,16 @@ def test_the_prediction_has_a_spread_around_the_rounds_of_the_plan(found):
 
 def test_a_training_saves_against_plain_sgd_by_its_pace_in_the_race(found):
     assert found.untuned == "SGD at its best step size, by its pace in the race"
-    assert found.saving_joules == pytest.approx(found.untuned_joules - found.tuned.plan.energy_joules)
+    dearer = dataclasses.replace(found, untuned_joules=1.25 * found.tuned.plan.energy_joules)
+    assert dearer.saving_joules == pytest.approx(0.25 * found.tuned.plan.energy_joules)
 
 
 def test_pilots_have_paid_after_as_many_trainings_as_their_price_has_savings(found):
     saving = dataclasses.replace(found, untuned_joules=1.25 * found.tuned.plan.energy_joules)
     assert (saving.trainings_to_pay - 1) * saving.saving_joules < found.tuned.joules
     assert saving.trainings_to_pay * saving.saving_joules >= found.tuned.joules
+    (sentence,) = payment(saving)
+    assert sentence.endswith(f"so they have paid after {saving.trainings_to_pay} trainings")
 
 
 def test_a_scenario_without_a_rounds_law_is_tuned():
@@ -89,6 +95,9 @@ def test_the_law_of_plain_sgd_takes_its_steps_at_the_plan_of_the_race(found):
 def test_pilots_that_never_pay_say_so(found):
     dear = dataclasses.replace(found, untuned_joules=0.5 * found.tuned.plan.energy_joules)
     assert dear.trainings_to_pay is None
+    for one in (dear, dataclasses.replace(found, untuned_joules=1.0009 * found.tuned.plan.energy_joules)):
+        assert "a training saves nothing against SGD" in payment(one)[0]
+        assert payment(one)[0].endswith("so they never pay")
     unknown = dataclasses.replace(found, untuned_joules=None)
     assert unknown.saving_joules is None
 
@@ -164,6 +173,19 @@ def plan_of(found):
     return ScenarioPlans(scenario_of(tuned_text(scenario_of(TEXT), found, "2026-01-01"))).plan("fewest")
 
 
+@pytest.mark.parametrize("spare", [-1, 0, 1])
+def test_rounds_that_suffice_are_not_worth_a_note(found, spare):
+    allowed = dataclasses.replace(found, most_rounds=found.tuned.plan.rounds_to_train() + spare)
+    assert (allowed.too_few_rounds is None) == (spare >= 0)
+    assert len(allowed.notes) - len(found.tuned.notes) == (spare < 0)
+    assert ("with training.rounds" in tuned_text(scenario_of(TEXT), allowed, "2026-01-01")) == (spare < 0)
+
+
+def test_a_scenario_that_states_no_rounds_allows_any_number(found):
+    assert found.most_rounds == scenario_of(TEXT).training.rounds == 2
+    assert dataclasses.replace(found, most_rounds=None).notes == found.tuned.notes
+
+
 def test_the_limits_of_the_file_are_those_of_the_recipe_unless_they_differ(found):
     text = tuned_text(scenario_of(TEXT), found, "2026-01-01")
     assert "[recipe.limits]" not in text
@@ -219,6 +241,15 @@ def test_the_file_of_the_recipe_plans_the_server_as_tuning_did(dear):
     assert plan.downlink_sparsity == pytest.approx(dear.tuned.plan.downlink_sparsity, rel=1e-3)
     assert plan.energy_joules == pytest.approx(dear.tuned.plan.energy_joules, rel=1e-3)
     assert plan.recipe.options() == dear.recipe.options()
+
+
+def test_a_dear_first_message_is_told_beside_the_prediction(dear, found):
+    plan = dear.tuned.plan
+    bits = usual_bits(650, "float32", 1.0) - dear.server.message_size.bits(650, plan.downlink_sparsity)
+    assert dear.first_message_joules == pytest.approx(4 * 1e-6 * bits)
+    assert f"adds {number(dear.first_message_joules)} J to the plan's joules" in " ".join(sentences(dear))
+    free = dataclasses.replace(found, first_message_joules=0.009 * found.tuned.plan.energy_joules)
+    assert "first message" not in " ".join(sentences(free))
 
 
 def test_progress_calls_the_first_at_the_target_the_best():

@@ -10,6 +10,7 @@ import pytest
 from fewjoules.errors import InvalidInputError, TargetOutOfReachError
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.books import Budget
+from fewjoules.tuning.design import Decision, joules_table
 from tests.tuning.worlds import SyntheticLaboratory, World, score, scores, tuner_of
 
 WORLDS = range(60)  # 20 of each kind of fleet
@@ -133,6 +134,18 @@ def test_the_plan_is_that_of_the_law_believed_in_the_end():
     assert steps == pytest.approx(tuned.belief.predicted_steps(tuner.search.choice(tuned.plan))[0], rel=0.1)
     assert tuned.expected_regret_joules >= 0.0
     assert len(tuned.belief.observations) >= 1
+
+
+def test_the_regret_is_that_of_the_plan_that_was_chosen(monkeypatch):
+    monkeypatch.setattr(
+        "fewjoules.tuning.tuner.replan", lambda search, reference, _: (search.plan(100), reference.winner)
+    )
+    tuner = tuner_of(World.random(0))  # where H = 1 is best
+    tuned = tuner.tune()
+    search, plans = tuner.search, (tuned.plan, tuner.search.plan())
+    decisions = [Decision(search.choice(plan), search.round_joules(plan)) for plan in plans]
+    chosen, best = search.belief.weights @ joules_table(search.belief, decisions)
+    assert tuned.expected_regret_joules >= chosen - best > 0.1 * best
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from fewjoules.reports.numbers import brief
 from fewjoules.reports.seeds import SchemeRuns, Spread, listed_names, rank, several_seeds, spread_text, verdicts
 from fewjoules.reports.ties import FEWEST_SEEDS
 from fewjoules.scenario.schema.recipe import RecipeSearch
-from fewjoules.tuning.books import trainings_to_pay
+from fewjoules.tuning.books import saving, trainings_to_pay
 
 _NBSP = "\u00a0"
 
@@ -55,10 +55,10 @@ def price_sentences(groups: Sequence[SchemeRuns], search: RecipeSearch) -> list[
 
 
 def saved_joules(groups: Sequence[SchemeRuns]) -> float | None:
-    """Return by how many joules the recipe took less than flexible on average; None where one is unknown."""
+    """Return how many joules the recipe saves against flexible on average; None where one is unknown."""
     plain, own = next((group for group in groups if group.scheme == "flexible"), None), _with_recipe(groups)
     before, after = (None if group is None else _joules(group) for group in (plain, own))
-    return None if before is None or after is None else before.mean - after.mean
+    return None if before is None or after is None else saving(before.mean, after.mean)
 
 
 def _with_recipe(groups: Sequence[SchemeRuns]) -> SchemeRuns | None:

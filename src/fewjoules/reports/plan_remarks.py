@@ -4,17 +4,27 @@ from collections.abc import Sequence
 
 from fewjoules.convergence.identify import not_identified, unidentified
 from fewjoules.planner.at_limits import limits_reached
+from fewjoules.planner.first_message import first_message_joules
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.sensitivity import Sensitivity, sensitivity
 from fewjoules.reports.numbers import number, span
 from fewjoules.scenario.planning import ScenarioPlans
 
 LEAST_SAVING = 1e-3  # savings below this are not worth a sentence
+LEAST_FIRST_MESSAGE = 0.01  # of a plan's joules, below which the first message is not worth one either
 
 
 def plan_remarks(planning: ScenarioPlans, plans: Sequence[Plan], each: int = 1) -> list[str]:
     """Return the sentences below the table; each device of the plans stands for ``each`` devices."""
-    return [*_proofs(plans, each), *_limits(planning, plans, each), _open(planning, plans, each)]
+    limits, first = _limits(planning, plans, each), _first_messages(planning, plans, each)
+    return [*_proofs(plans, each), *limits, *first, _open(planning, plans, each)]
+
+
+def first_message_words(joules: float, plan_joules: float) -> str | None:
+    """Say what the first message adds to a plan, without a full stop; None where it is little."""
+    if joules <= LEAST_FIRST_MESSAGE * plan_joules:
+        return None
+    return f"the first message to each device, the whole model, adds {number(joules)} J to the plan's joules"
 
 
 def _proofs(plans: Sequence[Plan], each: int) -> list[str]:
@@ -38,6 +48,17 @@ def _limits(planning: ScenarioPlans, plans: Sequence[Plan], each: int) -> list[s
         for limit in limits_reached(planning.problem(plan.scheme), plan, each):
             reached.setdefault(limit, []).append(plan.scheme)
     return [f"{', '.join(schemes)}: {limit}." for limit, schemes in reached.items()]
+
+
+def _first_messages(planning: ScenarioPlans, plans: Sequence[Plan], each: int) -> list[str]:
+    """Say what the first message adds, once for all schemes with the same words."""
+    found: dict[str, list[str]] = {}
+    for plan in plans:
+        joules = each * first_message_joules(planning.problem(plan.scheme), plan)
+        words = first_message_words(joules, each * plan.energy_joules)
+        if words is not None:
+            found.setdefault(words, []).append(plan.scheme)
+    return [f"{', '.join(schemes)}: {words}." for words, schemes in found.items()]
 
 
 def _open(planning: ScenarioPlans, plans: Sequence[Plan], each: int) -> str:

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fewjoules.reports.numbers import number, span
+from fewjoules.reports.plan_remarks import first_message_words
 from fewjoules.runs.tuning import Tuning
 from fewjoules.tuning.naming import optimiser_name
 from fewjoules.tuning.outcome import Contender
@@ -110,14 +111,15 @@ def headline(tuning: Tuning) -> str:
 
 
 def sentences(tuning: Tuning) -> list[str]:
-    """Return recipe, plan, prediction, certificate, and what the pilots cost and save."""
+    """Return recipe, plan, prediction, first message, certificate, and what the pilots cost and save."""
     return [
         f"recipe: {tuning.recipe.describe()}",
         _plan_sentence(tuning),
         _prediction_sentence(tuning),
+        *_first_message(tuning),
         *_certificate(tuning),
         *payment(tuning),
-        *tuning.tuned.notes,
+        *tuning.notes,
     ]
 
 
@@ -143,6 +145,11 @@ def _prediction_sentence(tuning: Tuning) -> str:
         f"to {number(most)} J) to the target on the data kept aside (a test set may be easier or harder); the "
         "ranges are two standard deviations of what the pilots leave open"
     )
+
+
+def _first_message(tuning: Tuning) -> Sequence[str]:
+    words = first_message_words(tuning.first_message_joules, tuning.tuned.plan.energy_joules)
+    return () if words is None else (words,)
 
 
 def _certificate(tuning: Tuning) -> Sequence[str]:

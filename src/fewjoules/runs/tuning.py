@@ -17,6 +17,7 @@ from fewjoules.errors import InfeasiblePlanError, InvalidInputError, require_int
 from fewjoules.ledger.target import Target
 from fewjoules.physics.message_size import MessageSize
 from fewjoules.planner.downlink import Downlink
+from fewjoules.planner.first_message import first_message_joules
 from fewjoules.planner.plan import Plan
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.recipe import OPTIMISER_OPTIONS, Recipe
@@ -33,7 +34,7 @@ from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN
 from fewjoules.tuning.batches import NoiseScale
 from fewjoules.tuning.belief import PRIOR_A, PRIOR_C, PRIOR_Q, Choice
-from fewjoules.tuning.books import Budget, trainings_to_pay
+from fewjoules.tuning.books import Budget, saving, trainings_to_pay
 from fewjoules.tuning.naming import optimiser_name
 from fewjoules.tuning.outcome import Tuned
 from fewjoules.tuning.pilot import Laboratory
@@ -56,6 +57,8 @@ class Tuning:
     is unknown, and so is ``plain_law``, its rough law. ``keeps_local_steps``: the law prefers another H,
     but by too little to look for its step size, or none was good there. ``narrower_sparsity``: the recipe is planned
     within narrower limits of sparsity than the scenario. ``server`` is None where the downlink is not charged.
+    ``first_message_joules`` is what the first message to each device, the whole model, adds to the plan.
+    ``most_rounds`` are those that the scenario allows a training, None if it does not say.
     """
 
     tuned: Tuned
@@ -70,6 +73,24 @@ class Tuning:
     untuned: str | None
     untuned_joules: float | None
     plain_law: PowerLawRounds | None = None
+    first_message_joules: float = 0.0
+    most_rounds: int | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What did not go as planned, and what would end trainings before the target."""
+        return (*self.tuned.notes, *([] if self.too_few_rounds is None else [f"{self.too_few_rounds}."]))
+
+    @property
+    def too_few_rounds(self) -> str | None:
+        """A sentence without its full stop where the scenario allows fewer rounds than are predicted; else None."""
+        predicted = self.tuned.plan.rounds_to_train()
+        if self.most_rounds is None or self.most_rounds >= predicted:
+            return None
+        return (
+            f"with training.rounds = {self.most_rounds} a training ends before the target, which is predicted to take "
+            f"{predicted} rounds; raise it or leave it out"
+        )
 
     @property
     def recipe(self) -> Recipe:
@@ -85,8 +106,8 @@ class Tuning:
 
     @property
     def saving_joules(self) -> float | None:
-        """Joules that one training saves; None if that is unknown."""
-        return None if self.untuned_joules is None else self.untuned_joules - self.tuned.plan.energy_joules
+        """Joules that one training saves, 0 where it may be rounding; None if that is unknown."""
+        return None if self.untuned_joules is None else saving(self.untuned_joules, self.tuned.plan.energy_joules)
 
     @property
     def trainings_to_pay(self) -> int | None:
@@ -168,7 +189,7 @@ def tune_scenario(
     kept = PilotJournal(journal, identity_of_task(task) | _identity(wanted, seed))
     order = TaskOrder.of(task, data_dir, wanted, seed)
     with contextlib.nullcontext() if count == 1 else processes_of(count) as executor:
-        return tune_task(
+        tuning = tune_task(
             JournaledPilots(pilots, kept, None if executor is None else (executor, order), begin),
             problem,
             wanted,
@@ -180,6 +201,7 @@ def tune_scenario(
             batches=scenario_batches(scenario, task),
             tell=tell,
         )
+    return replace(tuning, most_rounds=require_training(scenario).rounds)
 
 
 def scenario_batches(scenario: Scenario, task: ScenarioTask) -> Batches | None:
@@ -251,6 +273,7 @@ def tune_task(
         untuned=None if joules is None else f"{PLAIN.name} at its best step size, by its pace in the race",
         untuned_joules=joules,
         plain_law=None if pace is None else _plain_law(tuner, pace),
+        first_message_joules=first_message_joules(planned, tuned.plan),
     )
 
 
@@ -268,8 +291,11 @@ def _plan_or_none(problem: ControlProblem) -> Plan | None:
 def _pace_of_plain(tuner: Tuner, start_loss: float) -> float | None:
     """Return how many times the winner's steps plain SGD takes: as measured, or by its loss; None if unknown."""
     search, reference = tuner.search, tuner.search.raced
-    plain = [one for one in search.pilots if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
-    if reference is None or not plain:
+    if reference is None:
+        return None
+    raced = reference.beside(search.pilots)
+    plain = [one for one in raced if optimiser_name(one.spec.options) == PLAIN.name and one.alive]
+    if not plain:
         return None
     reached = [steps for one in plain if (steps := search.aim.steps_to_target(one)) is not None]
     if reached:

@@ -16,6 +16,7 @@ TUNING_VERSION = 1
 def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
     """Return the text of the scenario with the recipe, its law, sizes and limits, and what finding it took."""
     tuned = tuning.tuned
+    found = f"found by fewjoules {__version__} tune on {date} with seed {tuning.seed}"
     return with_recipe(
         _with_plain_law(scenario, tuning),
         tuning.recipe,
@@ -30,7 +31,7 @@ def tuned_text(scenario: Scenario, tuning: Tuning, date: str) -> str:
         pilots=len(tuned.pilots),
         pilot_client_steps=tuned.client_steps,
         pilot_joules=tuned.joules,
-        comment=f"found by fewjoules {__version__} tune on {date} with seed {tuning.seed}",
+        comment=found if tuning.too_few_rounds is None else f"{found}; {tuning.too_few_rounds}",
     )
 
 
@@ -103,6 +104,7 @@ def tuning_record(scenario: Scenario, tuning: Tuning, date: str) -> dict[str, An
             "rounds_range": [low, high],
             "joules": rounds * joules,
             "joules_range": [low * joules, high * joules],
+            "first_message_joules": tuning.first_message_joules,
         },
         "belief": _belief(tuning),
         "message_size": asdict(tuning.message_size),
@@ -119,7 +121,7 @@ def tuning_record(scenario: Scenario, tuning: Tuning, date: str) -> dict[str, An
             "trainings_to_pay": tuning.trainings_to_pay,
             "expected_regret_joules": tuned.expected_regret_joules,
         },
-        "notes": list(tuned.notes),
+        "notes": list(tuning.notes),
         "pilots": [pilot.to_dict() for pilot in tuned.pilots],
     }
 

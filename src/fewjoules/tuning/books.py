@@ -10,7 +10,8 @@ from fewjoules.errors import InvalidInputError, shown
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
 
 USUAL_TRAININGS = 4.0  # tuning may take so many times the client-steps of the training that it plans
-_BUDGET = re.compile(r"\s*([0-9.eE+-]+)\s*(steps|client-steps|J|joules)?\s*")
+NEGLIGIBLE = 1e-3  # part of a training's joules: to save less is to save nothing
+_BUDGET = re.compile(r"\s*([0-9.e+-]+)\s*((?:client-)?steps?|J|joules?)?\s*", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: Any) -> "Budget":
-        """Read "5000", "5000 steps" or "80 J"."""
+        """Read "5000", "5000 steps" or "80 J", in upper or lower case."""
         if text is None:
             return cls()
         match = _BUDGET.fullmatch(text) if isinstance(text, str) else None
@@ -35,7 +36,7 @@ class Budget:
             raise InvalidInputError(
                 f"the budget must be client-steps or joules above 0, such as '50000 steps' or '80 J', got {shown(text)}"
             )
-        return cls(joules=number) if (match[2] or "").lower() in ("j", "joules") else cls(client_steps=number)
+        return cls(joules=number) if (match[2] or "").lower().startswith("j") else cls(client_steps=number)
 
     @property
     def is_fixed(self) -> bool:
@@ -73,6 +74,12 @@ class Books:
         self.rounds_of[key] = booked + new
         self.client_steps += new * result.spec.local_steps * self.clients
         self.joules += new * self.round_joules(result.spec)
+
+
+def saving(before_joules: float, after_joules: float) -> float:
+    """Return the joules that a training saves; 0 where the two are so near that the difference may be rounding."""
+    saved = before_joules - after_joules
+    return saved if abs(saved) > NEGLIGIBLE * before_joules else 0.0
 
 
 def trainings_to_pay(joules: float, saved_joules: float) -> int | None:

@@ -1,9 +1,10 @@
 """Which pilot to run next, and whether it is worth its price.
 
 A decision is a plan. Under each particle of the belief a plan costs so many joules; the best decision is the one with
-the least expected joules, and its expected regret is what knowing the law would save. A pilot at some plan would show
-steps that scatter as the belief says; each outcome changes the belief and with it the decision. The expected fall of
-the least expected joules is what the pilot is worth for one training. The scale of the law must be known from a pilot.
+the least expected joules. The expected regret of a decision is what knowing the law would save. A pilot at some plan
+would show steps that scatter as the belief says; each outcome changes the belief and with it the decision. The expected
+fall of the least expected joules is what the pilot is worth for one training. The scale of the law must be known from a
+pilot.
 """
 
 from collections.abc import Sequence
@@ -42,12 +43,15 @@ def joules_table(belief: Belief, decisions: Sequence[Decision]) -> FloatArray:
     return np.stack(columns, axis=1)
 
 
-def best_decision(belief: Belief, decisions: Sequence[Decision]) -> tuple[int, float]:
-    """Return the decision of the least expected joules, and its expected regret in joules."""
-    table = joules_table(belief, decisions)
-    expected = belief.weights @ table
-    best = int(np.argmin(expected))
-    return best, float(expected[best] - belief.weights @ table.min(axis=1))
+def best_decision(belief: Belief, decisions: Sequence[Decision]) -> int:
+    """Return the number of the decision with the least expected joules."""
+    return int(np.argmin(belief.weights @ joules_table(belief, decisions)))
+
+
+def expected_regret(belief: Belief, chosen: Decision, others: Sequence[Decision]) -> float:
+    """Return the joules that a decision is expected to cost above the cheapest one under the true law."""
+    table = joules_table(belief, [chosen, *others])
+    return float(belief.weights @ (table[:, 0] - table.min(axis=1)))
 
 
 def most_useful_pilot(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from fewjoules.planner.plan import Plan
-from fewjoules.tuning.design import Decision, best_decision, most_useful_pilot
+from fewjoules.tuning.design import Decision, best_decision, expected_regret, most_useful_pilot
 from fewjoules.tuning.pilot import PilotResult
 from fewjoules.tuning.race import Arm
 from fewjoules.tuning.reference import LEVEL_DEVIATION, LEVEL_PART, Reference
@@ -37,7 +37,17 @@ def decisions_of(search: Search) -> tuple[list[Plan], list[Decision]]:
         plan = search.planning.plan(law, search.message)
         found.setdefault((plan.local_steps, round(2.0 * math.log(float(np.mean(plan.sparsity))))), plan)
     plans = list(found.values())
-    return plans, [Decision(search.choice(plan), search.round_joules(plan)) for plan in plans]
+    return plans, [_decision(search, plan) for plan in plans]
+
+
+def regret_of(search: Search, plan: Plan) -> float:
+    """Return the joules of a training that knowing the law is expected to save beside this plan."""
+    _, others = decisions_of(search)
+    return expected_regret(search.belief, _decision(search, plan), others)
+
+
+def _decision(search: Search, plan: Plan) -> Decision:
+    return Decision(search.choice(plan), search.round_joules(plan))
 
 
 def _worthwhile_pilot(search: Search, trainings: int) -> tuple[Plan, float] | None:
@@ -46,7 +56,7 @@ def _worthwhile_pilot(search: Search, trainings: int) -> tuple[Plan, float] | No
     if len(decisions) < 2:
         return None
     worth = most_useful_pilot(search.belief, decisions, LEVEL_DEVIATION, search.rng)
-    plan, best = plans[worth.decision], plans[best_decision(search.belief, decisions)[0]]
+    plan, best = plans[worth.decision], plans[best_decision(search.belief, decisions)]
     steps = LEVEL_PART * search.predicted_steps(plan)
     price_joules = steps / plan.local_steps * decisions[worth.decision].round_joules
     left = search.steps_left(search.predicted_steps(best), plan)

@@ -35,7 +35,8 @@ class Contender:
 class Tuned:
     """The outcome: options of the optimiser and of messages, the plan, the belief, and everything that led to it.
 
-    ``plain_rate`` is the best step size of plain SGD with the batch that the training had before.
+    ``plain_rate`` is the best step size of plain SGD with the batch that the training had before, and
+    ``expected_regret_joules`` what knowing the law would save a training beside the plan.
     """
 
     optimiser: str

@@ -42,6 +42,10 @@ class Reference:
         """Return the winner's step size scaled to the H of another plan."""
         return self.winner.rate * (plan.local_steps / self.plan.local_steps) ** self.winner.optimiser.rate_power
 
+    def beside(self, pilots: Iterable[PilotResult]) -> list[PilotResult]:
+        """Return the pilots that differ from the winner's in the optimiser and its step size alone."""
+        return [one for one in pilots if _setting(one) == _setting(self.pilot)]
+
     def telling(self, pilots: Iterable[PilotResult]) -> list[PilotResult]:
         """Return the pilots whose messages are like those of a training: of the winner's optimiser, and long enough.
 
@@ -70,3 +74,9 @@ class Reference:
         else:
             own = self.pilot.steps[0] * math.log(start_loss / level) / math.log(start_loss / first)
         return None if own is None or own <= 0.0 or level >= start_loss else taken / own
+
+
+def _setting(pilot: PilotResult) -> tuple[object, ...]:
+    """Return what a pilot has in common with all others of a race: the plan, the batch and the start."""
+    spec = pilot.spec
+    return spec.local_steps, spec.sparsity, spec.downlink_sparsity, spec.options.get("batch_size"), spec.start

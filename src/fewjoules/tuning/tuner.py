@@ -24,11 +24,10 @@ from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.batches import choose_batch, rate_factor
 from fewjoules.tuning.belief import Belief
 from fewjoules.tuning.books import Budget
-from fewjoules.tuning.design import best_decision
 from fewjoules.tuning.finals import observed_reference, train_to_target
 from fewjoules.tuning.first_plan import first_plan
 from fewjoules.tuning.heats import find_plain_rate, race_optimisers
-from fewjoules.tuning.learning import decisions_of, learn_law
+from fewjoules.tuning.learning import learn_law, regret_of
 from fewjoules.tuning.outcome import Contender, News, Tuned
 from fewjoules.tuning.pilot import Laboratory
 from fewjoules.tuning.planning import Planning
@@ -97,7 +96,6 @@ class Tuner:
 
     def _outcome(self, race: Race, plain_rate: float, plan: Plan, arm: Arm) -> Tuned:
         search = self.search
-        _, decisions = decisions_of(search)
         options, _ = search.planning.messages()[search.message]
         return Tuned(
             optimiser=arm.optimiser.name,
@@ -111,7 +109,7 @@ class Tuner:
             plain_rate=plain_rate / self._batch_factor(),
             client_steps=search.books.client_steps,
             joules=search.books.joules,
-            expected_regret_joules=best_decision(search.belief, decisions)[1],
+            expected_regret_joules=regret_of(search, plan),
             notes=tuple(search.notes),
         )
 
