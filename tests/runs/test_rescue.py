@@ -12,9 +12,12 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import fewjoules as fj
+from fewjoules.engine.simulator.cuda.backend import CudaBackend
+from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.engine.store.row_file import RowFile
 from fewjoules.ledger.log import RowLog
 from fewjoules.runs.saver import Checkpoints
+from tests.engine.test_contract import without_gpu  # noqa: F401 - a fixture
 from tests.reference import training as reference
 
 CLIENTS = reference.made_up_clients([6, 4, 5, 7], 4, 3, 1)
@@ -126,6 +129,20 @@ def whole(request, tmp_path_factory):
     """A run that is not disturbed: with 7, its rounds are recorded while the next one runs."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return fj.train(net(), **given(), **OPTIONS, evaluate_every=request.param, out=folder), request.param
+
+
+@pytest.fixture
+def gpu_stood_in(without_gpu, monkeypatch):  # noqa: F811
+    """The GPU's backend on the processor; the kinds of backends that were made."""
+    made = set()
+
+    def new_backend(simulator, model, loss, _compiled, graphs, place):
+        given = model, loss, simulator.federation, simulator.options, simulator.execution
+        made.add(CudaBackend)
+        return CudaBackend(*given, compiled=False, graphs=graphs, place=place)
+
+    monkeypatch.setattr(Simulator, "_new_backend", new_backend)
+    return made
 
 
 def saved_round(folder):
@@ -278,6 +295,18 @@ def test_a_round_that_is_half_recorded_is_not_saved(whole, tmp_path, monkeypatch
     assert saved_round(tmp_path / "run") == 0
     fj.resume(tmp_path / "run", model=net(), **given())
     assert_same(tmp_path / "run", run)
+
+
+def test_the_backend_of_a_gpu_takes_a_round_back(gpu_stood_in, tmp_path, monkeypatch):
+    """It records a round while the next one runs, and an error may come before that."""
+    monkeypatch.setitem(OPTIONS, "rounds", 9)
+    expected = fj.train(net(), **given(), **OPTIONS, evaluate_every=7, out=tmp_path / "whole")
+    for kind in ("metric", "data"):
+        _, told = broken(kind, 7, monkeypatch, out=tmp_path / kind)
+        assert saved_round(tmp_path / kind) in (told, told + 1)
+        fj.resume(tmp_path / kind, model=net(), **given())
+        assert_same(tmp_path / kind, expected)
+    assert gpu_stood_in == {CudaBackend}
 
 
 def test_an_error_in_the_first_round_has_nothing_to_keep():
