@@ -73,6 +73,14 @@ def test_a_line_in_ln_steps_is_met_between_the_two_extrapolations():
     assert exact <= aim.expected_steps(result_of(STEPS, 1.0 - accuracies, accuracies)) <= 10.0 * exact
 
 
+def test_errors_of_the_slope_make_a_line_meet_the_target_earlier_or_later():
+    signs = np.where(np.arange(len(STEPS)) % 2, -1.0, 1.0)
+    losses = 2.0 * (STEPS / 10.0) ** -0.3 * np.exp(0.02 * signs)
+    result = result_of(STEPS, losses)
+    steps = [LOSS.expected_steps(result, errors=errors) for errors in (2.0, 1.0, 0.0, -1.0, -2.0)]
+    assert steps == sorted(set(steps))
+
+
 @pytest.mark.parametrize("aim", [ACCURACY, LOSS, PERPLEXITY])
 def test_a_curve_that_goes_away_from_the_target_never_meets_it(aim):
     away = 0.8 - 0.001 * STEPS if aim.rises else aim.target + 1.0 + 0.001 * STEPS

@@ -64,8 +64,8 @@ class Aim:
 
         The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps). A metric of the user's own is
         taken as an accuracy if it rises to a target between 0 and 1, as a loss if it falls to one above 0, else as it
-        is. ``errors`` makes the line steeper by so many standard errors of its slope. A curve that has stopped getting
-        better gives infinity.
+        is. ``errors`` makes the line steeper by so many standard errors of its slope, or flatter if negative. A curve that
+        has stopped getting better gives infinity.
         """
         reached = self.steps_to_target(result)
         if reached is not None:
@@ -81,10 +81,21 @@ class Aim:
         slope, height = np.polyfit(logs - logs[-1], values, 1)
         target = self._straight(self.target)
         if errors:
-            slope += math.copysign(errors * _slope_error(logs, values), target - values[-1])
+            slope += errors * math.copysign(_slope_error(logs, values), target - values[-1])
         if slope * (target - values[-1]) <= 0.0:
             return math.inf
         return math.exp(min(logs[-1] + max((target - height) / slope, 0.0), _MOST_LOG_STEPS))
+
+    def steps_at_first_pace(self, result: PilotResult, start: float) -> float:
+        """Return the steps to the target if a pilot went on at its mean pace from the start to its best value.
+
+        Training slows down, so this is the least that it may take. A pilot that is no better than untrained gives
+        infinity.
+        """
+        best = self.best(result)
+        first, last, target = (self._straight(value) for value in (start, best, self.target))
+        part = (last - first) / (target - first) if math.isfinite(best) and target != first else 0.0
+        return result.steps[result.metrics.index(best)] / part if part > 0.0 else math.inf
 
     def _straight(self, value: float) -> float:
         """Return the value on the scale on which curves are nearly straight in ln(steps)."""

@@ -20,7 +20,9 @@ PART_OF_WAY = 0.2  # to the target, that plain SGD goes in the first heat
 MOST_HEATS = 7  # of plain SGD, to get there: the next is twice as long, or has a smaller step size if all blew up
 STEP = 2.0  # factor between neighbouring step sizes
 AS_GOOD = 1.03  # steps or a loss within this factor of the best are as good
-STILL = 1e-3  # part of the first loss, by which a step size that is not far too small lowers it in a heat
+LEFT_TO_OTHERS = 2  # heats of the shorter length, that plain SGD leaves of a budget in steps or joules
+STILL = 0.01  # part of the first loss, by which a step size that is not far too small lowers it in the shortest heat
+MOST_STILL = 0.1  # the same in long heats, in which it lowers the loss further
 FARTHER = (STEP**2, STEP**4)  # times the largest step size, where all are far too small
 MOST_JUMPS = 8  # to such step sizes
 LEAST_RATE = 1e-6  # below which no smaller step size is tried
@@ -45,21 +47,29 @@ class Race:
     heat: int  # local steps, whole rounds
     results: dict[Arm, PilotResult] = field(default_factory=dict)
     steady: set[Arm] = field(default_factory=set)  # that survive other starts (steadiness.py)
+    unsteady: set[Arm] = field(default_factory=set)  # that do not
     longer_heat: int | None = None  # of plain SGD, where one of the shortest length was too short to see anything
     left: Callable[[], float] = lambda: math.inf  # local steps that a budget in steps or joules still allows
+    kept: float = 0.0  # of these, local steps that are kept for the way to the target
 
     def run_plain(self, rate: float, most: int) -> None:
-        """Find the step size of plain SGD, beginning with up to ``most`` of them, and the length of a heat."""
+        """Find the step size of plain SGD, beginning with up to ``most`` of them, and the length of a heat.
+
+        A heat that shows little may be too short, or its step sizes too small. Larger ones are tried before longer
+        heats, which cost more.
+        """
         arms = [Arm(PLAIN, factor * rate) for factor in FIRST_RATES[:most]]
         for tried in range(MOST_HEATS):
             self.hold(arms)
             self._leave_standstill()
             if most == len(FIRST_RATES):
                 self._extend(PLAIN)
-            best = self.ranked()[:2]
-            if tried == MOST_HEATS - 1 or (best and self._way(best[0]) >= PART_OF_WAY):
+            elif not self._shows_the_way():
+                self._extend(PLAIN, downwards=False)
+            if tried == MOST_HEATS - 1 or self._shows_the_way():
                 return
-            if best and not self._affordable(best, 2 * self.heat):
+            best = self.ranked()[:2]
+            if best and self.allowed() < (len(best) + LEFT_TO_OTHERS) * self.heat:
                 return
             if best:
                 self.heat = self.longer_heat = 2 * self.heat
@@ -96,7 +106,8 @@ class Race:
         self.hold(best)
 
     def halve(self, arm: Arm) -> None:
-        """Count an arm as blown up; one of half its step size takes its place in the heat."""
+        """Count an arm that other starts blow up as blown up; half its step size takes its place in the heat."""
+        self.unsteady.add(arm)
         self.results[arm] = replace(self.results[arm], diverged=True)
         smaller = Arm(arm.optimiser, arm.rate / STEP)
         if smaller not in self.ranked() and not self._blew_up(smaller):
@@ -109,9 +120,13 @@ class Race:
             self.results |= dict(zip(chosen, self.follow(chosen, self.heat), strict=True))
         return bool(chosen)
 
+    def allowed(self) -> float:
+        """Return the local steps that the race may still take."""
+        return self.left() - self.kept
+
     def _affordable(self, arms: Sequence[Arm], heat: int) -> list[Arm]:
         """Return the first arms, as many as the budget allows to go on to the end of a heat."""
-        left, found = self.left(), []
+        left, found = self.allowed(), []
         for arm in arms:
             left -= max(0, heat - (self.results[arm].local_steps_taken if arm in self.results else 0))
             if left < 0.0:
@@ -160,7 +175,8 @@ class Race:
     def _leave_standstill(self) -> None:
         """Try step sizes far larger while none has moved the loss."""
         for _ in range(MOST_JUMPS):
-            if min(result.final_loss() for result in self.results.values()) < (1.0 - STILL) * self.start_loss:
+            moved = 1.0 - min(result.final_loss() for result in self.results.values()) / self.start_loss
+            if moved > min(STILL * self.heat / SHORTEST_HEAT, MOST_STILL):
                 return
             largest = max(arm.rate for arm in self.results)
             if self._blew_up(Arm(PLAIN, largest)) or not self.hold([Arm(PLAIN, one * largest) for one in FARTHER]):
@@ -170,8 +186,12 @@ class Race:
         """Return which part of the way to the target an arm has come."""
         return self.aim.progress(self.aim.best(self.results[arm]), self.start_metric)
 
-    def _extend(self, optimiser: Optimiser) -> None:
-        """Try larger or smaller step sizes while the best one is the largest or the smallest that was tried."""
+    def _shows_the_way(self) -> bool:
+        """Whether the best arm has come far enough for the heat to be long enough."""
+        return any(self._way(arm) >= PART_OF_WAY for arm in self.ranked()[:1])
+
+    def _extend(self, optimiser: Optimiser, *, downwards: bool = True) -> None:
+        """Try step sizes while the best one is the largest that was tried or, ``downwards``, the smallest."""
         held = True
         while held:
             mine = sorted(arm.rate for arm in self.results if arm.optimiser == optimiser)
@@ -181,7 +201,7 @@ class Race:
             best = order[0].rate
             if best == mine[-1]:
                 held = self.hold([Arm(optimiser, STEP * best)])
-            elif math.isclose(best, mine[0]) and mine[0] > LEAST_RATE:
+            elif downwards and math.isclose(best, mine[0]) and mine[0] > LEAST_RATE:
                 held = self.hold([Arm(optimiser, best / STEP)])
             else:
                 return

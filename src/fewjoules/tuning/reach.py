@@ -1,6 +1,5 @@
 """Whether the target is in reach of the pilots, and the sentence for one that is not."""
 
-import math
 from collections.abc import Sequence
 
 from fewjoules.errors import InvalidInputError, TargetOutOfReachError
@@ -10,6 +9,7 @@ from fewjoules.tuning.race import Race
 from fewjoules.tuning.search import Search
 
 HOPELESS = 200.0  # a target that seems so many times further away than a pilot went is out of reach
+ERRORS = 2.0  # of its slope, by which a curve is taken to be steeper before it is called hopeless
 JUDGED = 3  # best arms, all of which must be hopeless
 TELLING = 5  # evaluations that a curve needs before it is called hopeless
 FIRST_PILOTS = 3  # two step sizes of plain SGD and another optimiser
@@ -47,21 +47,52 @@ def require_room(search: Search, race: Race) -> None:
 def require_reachable(search: Search, race: Race) -> None:
     """Say early that a target seems out of reach: the best curves would need far more steps than were taken."""
     results = [race.results[arm] for arm in race.ranked()[:JUDGED]]
-    expected = min(search.aim.expected_steps(result, errors=2.0) for result in results)
-    told = min(len(result.steps) for result in results) >= TELLING
-    if told and expected > HOPELESS * race.heat:
+    if not results:
+        raise blown_up(search, race)
+    expected = min(search.aim.expected_steps(result, errors=ERRORS) for result in results)
+    if all(is_telling(result) for result in results) and expected > HOPELESS * race.heat:
         raise out_of_reach(search, results, expected)
+
+
+def is_telling(result: PilotResult) -> bool:
+    """Whether a curve has enough evaluations to be called hopeless."""
+    return len(result.steps) >= TELLING
 
 
 def out_of_reach(search: Search, results: Sequence[PilotResult], expected: float) -> TargetOutOfReachError:
     """Return the error that says how near pilots came to the target, and how far it still is."""
-    aim = search.aim
-    choose = max if aim.rises else min
-    best = choose((aim.best(one) for one in results), default=math.nan)
-    steps = max((one.local_steps_taken for one in results), default=0)
     further = "it has stopped getting better" if expected > STOPPED else f"at this pace it takes {expected:,.0f} steps"
     return TargetOutOfReachError(
-        f"the target {aim.metric} {aim.target:g} seems out of reach: the best of {len(search.pilots)} "
-        f"pilots has {best:.4g} on the data kept aside after {steps} local steps, and {further}; choose another "
-        "target, model or learning_rate"
+        f"the target {search.aim.metric} {search.aim.target:g} seems out of reach: {_how_near(search, results)}, and "
+        f"{further}; choose another target, model or learning_rate"
+    )
+
+
+def unjudged(search: Search, results: Sequence[PilotResult]) -> TargetOutOfReachError:
+    """Return the error of a budget that ended before any curve had become better than the untrained model."""
+    return TargetOutOfReachError(
+        f"the budget ended before a curve could be judged: {_how_near(search, results)}, which is no better than "
+        f"untrained, and the target {search.aim.metric} is {search.aim.target:g}; give a larger budget"
+    )
+
+
+def blown_up(search: Search, race: Race) -> TargetOutOfReachError:
+    """Return the error of a race in which no arm is left."""
+    smallest = min(arm.rate for arm in race.results)
+    others = ", some from other weights or batches only" if race.unsteady else ""
+    budget = "a larger budget or " if search.budget.is_fixed else ""
+    return TargetOutOfReachError(
+        f"every pilot blew up{others}, with step sizes down to {smallest:.3g}; check the data and the loss, or give "
+        f"{budget}a smaller learning_rate"
+    )
+
+
+def _how_near(search: Search, results: Sequence[PilotResult]) -> str:
+    """Return how near the best pilot came to the target."""
+    aim = search.aim
+    nearest = (max if aim.rises else min)(results, key=aim.best)
+    steps = max(one.local_steps_taken for one in results)
+    return (
+        f"the best of {len(search.pilots)} pilots has {aim.best(nearest):.4g} on the data kept aside after "
+        f"{steps} local steps"
     )

@@ -26,7 +26,7 @@ from fewjoules.tuning.belief import Belief
 from fewjoules.tuning.books import Budget
 from fewjoules.tuning.finals import observed_reference, train_to_target
 from fewjoules.tuning.first_plan import first_plan
-from fewjoules.tuning.heats import find_plain_rate, race_optimisers
+from fewjoules.tuning.heats import find_plain_rate, kept_for_training, race_optimisers
 from fewjoules.tuning.learning import learn_law, regret_of
 from fewjoules.tuning.outcome import Contender, News, Tuned
 from fewjoules.tuning.pilot import Laboratory
@@ -62,7 +62,8 @@ class Tuner:
         plain_rate = find_plain_rate(search, race, self.rate * self._batch_factor())
         race_optimisers(search, race)
         winner = train_to_target(search, race)
-        reference = search.raced = search.reference = observed_reference(search, winner, race.results[winner])
+        reference = observed_reference(search, winner, race.results[winner], start_metric)
+        search.raced = search.reference = reference
         self.planning.learn_sizes(reference.telling(search.pilots))
         if self.aim.steps_to_target(reference.pilot) is not None:
             reference = search.reference = choose_batch(search, reference, self.trainings)
@@ -117,13 +118,15 @@ class Tuner:
 def _race_of(search: Search, start_metric: float) -> Race:
     """Return a race at the first plan, with heats of whole rounds."""
     local_steps = search.race_plan.local_steps
+    heat = local_steps * math.ceil(SHORTEST_HEAT / local_steps)
     return Race(
         lambda arms, steps: search.run([search.spec(arm, steps, to_target=True) for arm in arms]),
         search.aim,
         start_metric,
         search.laboratory.start()[0],
-        heat=local_steps * math.ceil(SHORTEST_HEAT / local_steps),
+        heat=heat,
         left=lambda: search.steps_within_budget(search.race_plan),
+        kept=kept_for_training(search, heat),
     )
 
 
