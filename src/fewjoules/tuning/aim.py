@@ -64,8 +64,8 @@ class Aim:
 
         The line is that of ln(accuracy / (1 - accuracy)), or of ln(loss), in ln(steps). A metric of the user's own is
         taken as an accuracy if it rises to a target between 0 and 1, as a loss if it falls to one above 0, else as it
-        is. ``errors`` makes the line steeper by so many standard errors of its slope, or flatter if negative. A curve that
-        has stopped getting better gives infinity.
+        is. ``errors`` makes the line steeper by so many standard errors of its slope, or flatter if negative. A curve
+        that has stopped getting better gives infinity.
         """
         reached = self.steps_to_target(result)
         if reached is not None:
