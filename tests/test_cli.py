@@ -72,6 +72,7 @@ PLAN_KEYS = {
     "operating_points",
     "joules",
     "recipe",
+    "participants",
 }
 SCHEMES = ["flexible", "unified", "greedy", "synchronous", "dense", "fedavg"]
 
@@ -136,7 +137,7 @@ def write(folder: Path, text: str, name: str = "scenario.toml") -> Path:
 def test_json_has_exactly_the_promised_shape(scenario):
     document = strict_json(run("plan", scenario, "--json"))
     assert set(document) == {"version", "plans"}
-    assert document["version"] == 4
+    assert document["version"] == 5
     (plan,) = document["plans"]
     assert set(plan) == PLAN_KEYS
     assert (plan["scheme"], plan["solver"]) == ("flexible", "pareto")
@@ -247,7 +248,9 @@ def test_the_command_prints_the_very_numbers_of_the_python_api(scenario, scheme)
         "operating_points": plan.operating_points,
         "joules": plan.joules,
         "recipe": None,
+        "participants": plan.participants,
     }
+    assert plan.participants == len(plan.sparsity)
 
 
 def test_solve_gives_the_plan_of_the_default_scheme(scenario):

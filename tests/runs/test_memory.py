@@ -141,9 +141,8 @@ def digits_and_limit(monkeypatch, free):
 def test_a_training_that_does_not_fit_is_refused_and_leaves_no_folder(command, monkeypatch, tmp_path):
     digits_and_limit(monkeypatch, 10_000)
     refusal = run(command, write(tmp_path, SCENARIO), "--device", "cpu", "--out", tmp_path / "out")
-    assert_refused(
-        refusal, "kB for the residuals of 4 clients", "10 kB are free", "error_feedback = false", ENVIRONMENT
-    )
+    largest = "kB for an evaluation of 256 samples at a time"
+    assert_refused(refusal, largest, "kB for what the server keeps", "10 kB are free", "smaller samples", ENVIRONMENT)
     assert not (tmp_path / "out").exists()
 
 

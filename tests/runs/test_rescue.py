@@ -107,7 +107,8 @@ def no_space(_text):
 def broken(kind, evaluate_every, monkeypatch, **more):
     """Train until something breaks in round 7; return the error, and the last round that ended before.
 
-    Data are read ahead, so that what cannot be read may be missed one round later.
+    Data are read a round ahead while a round is still to be recorded, so that what cannot be read may be missed up to two
+    rounds later.
     """
     place = kind.split()[0]
     error = no_space if place == "store" else BrokenError
@@ -120,7 +121,7 @@ def broken(kind, evaluate_every, monkeypatch, **more):
         with pytest.raises((fj.InvalidInputError, OSError), match=SAYS) as caught:
             fj.train(net(), **own, **OPTIONS, **more, evaluate_every=evaluate_every, on_round=trouble.note)
     last = trouble.round - 1
-    assert last == BREAKS_IN - 1 or (last == BREAKS_IN and "data" in kind)
+    assert BREAKS_IN - 1 <= last <= BREAKS_IN - 1 + 2 * ("data" in kind)
     return caught.value, last
 
 
