@@ -107,8 +107,8 @@ def no_space(_text):
 def broken(kind, evaluate_every, monkeypatch, **more):
     """Train until something breaks in round 7; return the error, and the last round that ended before.
 
-    Data are read a round ahead while a round is still to be recorded, so that what cannot be read may be missed up to two
-    rounds later.
+    Data are read a round ahead while a round is still to be recorded, so that what cannot be read may be missed up to
+    two rounds later.
     """
     place = kind.split()[0]
     error = no_space if place == "store" else BrokenError
