@@ -188,6 +188,32 @@ def test_buffers_that_only_count_or_are_not_written_to_are_not_warned_about():
     assert np.isfinite(run.metrics["train_loss"]).all()
 
 
+class Placed(nn.Module):
+    """A linear layer after constants are added; ``sent``: they are in the model's state."""
+
+    def __init__(self, sent, size=4):
+        super().__init__()
+        self.register_buffer("places", torch.ones(size, 4), persistent=sent)
+        self.scores = nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        return self.scores(inputs + self.places[0])
+
+
+def test_constants_in_every_message_are_named():
+    with pytest.warns(FewJoulesWarning) as told:
+        run = fj.train(Placed(sent=True), clients=EQUAL, **OPTIONS)
+    assert [str(one.message) for one in told] == [
+        "every message carries 16 numbers that the model's first step does not change, those of places, "
+        "beside entries of 15 weights: a buffer registered with persistent=False is not sent"
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FewJoulesWarning)
+        other = fj.train(Placed(sent=False), clients=EQUAL, **OPTIONS)
+    saved = run.ledger["payload_bytes"] - other.ledger["payload_bytes"]
+    assert set(saved) == {4 * 16 + 4}  # and how many there are
+
+
 class Asking(nn.Module):
     """Asks its layers for their sizes, and an LSTM to lay out its weights."""
 

@@ -18,6 +18,7 @@ from fewjoules.errors import FewJoulesWarning
 _CACHED_FLOATS = 1 << 20  # activations of a chunk on a processor; a single client with more trains alone
 _WORTH_A_STACK = 4  # clients that must fit into the cache of a processor; else they train faster without vmap
 _SMALLEST_STACK = 3  # on a processor; two clients train faster one by one
+_FEW_CONSTANTS = 0.01  # numbers for each weight that may be sent in vain without a warning
 _GPU_SHARE = 0.4  # share of a GPU's memory that a chunk in training may take
 _KEPT_COPIES = 6  # copies of each activation that live at once: patches, gradients, tensors saved for backward
 _WEIGHT_COPIES = 5  # copies of a client's weights: before and after a step, gradient, velocity, update
@@ -71,6 +72,7 @@ def _chosen(
     probe = probed(model, loss, samples)
     averaged = averaged_buffers(model)
     _warn_of_lost([name for name in probe.written if name not in averaged])
+    _warn_of_constant(model, {name: one.numel() for name, one in averaged.items() if name not in probe.written})
     floats = max(1, probe.activations * batch)
     trial = Trial(model, loss, first_of(samples, 2 if equal_batches else TRIAL_SAMPLES))
     reason = trial.problem([name for name in probe.written if name in averaged])
@@ -107,6 +109,20 @@ def _warn_of_lost(buffers: list[str]) -> None:
         warnings.warn(
             f"the model writes to {', '.join(buffers)}, which stays at its first values: "
             "only buffers of float32 are sent and averaged",
+            FewJoulesWarning,
+            stacklevel=5,
+        )
+
+
+def _warn_of_constant(model: nn.Module, numbers: dict[str, int]) -> None:
+    """Warn of buffers, with so many numbers each, that every message carries although training does not change them."""
+    weights = sum(one.numel() for one in model.parameters() if one.requires_grad)
+    total, first = sum(numbers.values()), next(iter(numbers), "")
+    if total > _FEW_CONSTANTS * weights:
+        named = first if len(numbers) == 1 else f"{first} and {len(numbers) - 1} more"
+        warnings.warn(
+            f"every message carries {total:,} numbers that the model's first step does not change, those of {named}, "
+            f"beside entries of {weights:,} weights: a buffer registered with persistent=False is not sent",
             FewJoulesWarning,
             stacklevel=5,
         )
