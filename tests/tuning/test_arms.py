@@ -1,7 +1,7 @@
 import pytest
 
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.tuning.arms import ADAM_RATE, AVERAGING, DENSE, PLAIN, optimisers
+from fewjoules.tuning.arms import ADAM_RATES, AVERAGING, DENSE, MANY_STEPS, PLAIN, optimisers
 from fewjoules.tuning.planning import MESSAGES
 
 ALL = [PLAIN, *optimisers(1, 1.0), *optimisers(1, 100.0)]
@@ -30,10 +30,11 @@ def test_names_tell_optimisers_apart():
 
 
 def test_adam_begins_at_a_step_size_of_its_own_and_others_below_plain_sgd():
-    rates = {one.name: one.first_rate(0.3) for one in optimisers(1, 100.0)}
-    assert rates.pop("client Adam") == ADAM_RATE
+    for local_steps, own in ((1, 0), (MANY_STEPS - 1, 0), (MANY_STEPS, 1)):
+        rates = {one.name: one.first_rate(0.3) for one in optimisers(local_steps, 100.0)}
+        assert rates.pop("client Adam") == ADAM_RATES[own]
+        assert all(0.0 < rate < 0.3 for rate in rates.values())
     assert PLAIN.first_rate(0.3) == 0.3
-    assert all(0.0 < rate < 0.3 for rate in rates.values())
 
 
 def test_all_but_plain_sgd_hand_out_the_mean_of_recent_models():
