@@ -62,7 +62,14 @@ def test_more_scatter_leaves_more_uncertain():
         for scatter in (0.001, 0.1)
     )
     assert clear.most / clear.least < noisy.most / noisy.least
-    assert clear.deviation == GUESS_DEVIATION
+    assert clear.deviation == pytest.approx(GUESS_DEVIATION)
+
+
+def test_a_line_that_fits_well_still_leaves_a_range():
+    steps = 10 * np.arange(1, 16)
+    found = extrapolated(searching(LOSS), result_of(steps, power_law(steps, 0.6)), START)
+    assert found.most / found.steps == pytest.approx(math.exp(2.0 * GUESS_DEVIATION))
+    assert found.least == pytest.approx(max(found.steps / math.exp(2.0 * GUESS_DEVIATION), 150.0))
 
 
 def test_the_deviation_is_a_quarter_of_the_range_in_logarithms():
@@ -75,8 +82,10 @@ def test_few_evaluations_are_read_between_the_first_pace_and_the_line():
     pace = 30 * math.log(81.0) / (math.log(0.4 / 0.6) + math.log(9.0))
     assert ACCURACY.steps_at_first_pace(pilot, 0.1) == pytest.approx(pace)
     found = extrapolated(search, pilot, 0.1)
-    assert found.least == pytest.approx(pace)
-    assert found.steps == pytest.approx(math.sqrt(found.least * found.most))
+    line = ACCURACY.expected_steps(pilot)
+    assert pace < line
+    assert found.steps == pytest.approx(math.sqrt(pace * line))
+    assert found.least <= pace < line <= found.most
 
 
 def test_the_first_pace_is_that_to_the_best_value_and_none_without_progress():

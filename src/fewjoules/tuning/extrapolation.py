@@ -28,7 +28,8 @@ def extrapolated(search: Search, pilot: PilotResult, start_metric: float) -> Ext
     """Return the steps to the target by the curve of a pilot, or raise the error that says why there are none.
 
     With few evaluations the line through a curve is mostly noise and comes too late, while the pace from the untrained
-    model on comes too soon: their geometric mean is taken.
+    model on comes too soon: their geometric mean is taken. Curves bend beyond what was seen, so the range is never
+    narrower than ``GUESS_DEVIATION`` allows, however well a line fits.
     """
     aim, far = search.aim, HOPELESS * pilot.local_steps_taken
     line, telling = aim.expected_steps(pilot), is_telling(pilot)
@@ -40,9 +41,11 @@ def extrapolated(search: Search, pilot: PilotResult, start_metric: float) -> Ext
         raise unjudged(search, [pilot])
     if least > far:
         raise out_of_reach(search, [pilot], least)
-    least = max(least, float(pilot.local_steps_taken))
+    taken, spread = float(pilot.local_steps_taken), math.exp(2.0 * GUESS_DEVIATION)
+    least = max(least, taken)
     most = max(min(most, far), least)
-    return Extrapolation(min(max(line, least), most) if telling else math.sqrt(least * most), least, most)
+    steps = min(max(line, least), most) if telling else math.sqrt(least * most)
+    return Extrapolation(steps, max(min(least, steps / spread), taken), max(min(max(most, steps * spread), far), steps))
 
 
 def note_of(pilot: PilotResult, found: Extrapolation) -> str:

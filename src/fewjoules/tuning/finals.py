@@ -9,7 +9,7 @@ from fewjoules.tuning.race import Arm, Race
 from fewjoules.tuning.reach import blown_up, out_of_reach
 from fewjoules.tuning.reference import Reference
 from fewjoules.tuning.search import PATIENCE, Search
-from fewjoules.tuning.steadiness import is_steady, settle
+from fewjoules.tuning.steadiness import is_steady, settle, steps_of_start
 
 FINALISTS = 3  # optimisers of which the best arm may be trained to the target
 CLOSE = 1.25  # a later finalist is trained if its curve promises less than so many times the steps of the best
@@ -69,7 +69,7 @@ def _is_affordable(search: Search, race: Race, arm: Arm, limit: float, *, none_y
     """Whether the budget allows the rest of the way to the target.
 
     The first finalist may exceed a budget in trainings. With another budget, all that is left of it is for finalists
-    as long as ``none_yet`` has reached the target.
+    as long as ``none_yet`` has reached the target. Later finalists are first tried from other starts.
     """
     if none_yet and search.budget.is_fixed:
         return search.steps_within_budget(search.race_plan) >= search.race_plan.local_steps
@@ -77,6 +77,7 @@ def _is_affordable(search: Search, race: Race, arm: Arm, limit: float, *, none_y
         return True
     expected = search.aim.expected_steps(race.results[arm])
     rest = min(expected, limit) - race.results[arm].local_steps_taken
+    rest += 0 if none_yet else other_starts(search, race) * steps_of_start(search.race_plan)
     spare = OVERDRAFT * expected if first else -RESERVE * limit
     return rest <= max(steps_left(search, race), 0.0) + spare
 

@@ -16,10 +16,15 @@ LEAST_ROUNDS = 2
 MOST_DROPPED = 3  # arms in a row that are replaced
 
 
+def steps_of_start(plan: Plan) -> int:
+    """Return the local steps of a pilot from another start."""
+    return max(STEPS, LEAST_ROUNDS * plan.local_steps)
+
+
 def is_steady(search: Search, arm: Arm, starts: int, plan: Plan | None = None) -> bool:
     """Whether an arm survives pilots from so many other starts, at the plan of the race or another one."""
     chosen = search.race_plan if plan is None else plan
-    steps = max(STEPS, LEAST_ROUNDS * chosen.local_steps)
+    steps = steps_of_start(chosen)
     starts = int(min(starts, search.pilots_within_budget(steps, chosen)))
     others = [search.spec(arm, steps, chosen, start=1 + n) for n in range(starts)]
     return all(one.alive for one in search.run(others))
