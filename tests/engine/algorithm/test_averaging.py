@@ -142,6 +142,7 @@ class Masked(nn.Module):
         return self.linear(x) + torch.exp(self.mask)
 
 
+@pytest.mark.filterwarnings("ignore:every message carries")
 def test_infinite_entries_of_buffers_stay_though_uploads_are_lost():
     run = train(Masked, averaging=0.3, failures={2: {1}, 4: {0, 2}})
     assert run.returns == ()

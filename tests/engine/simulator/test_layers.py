@@ -543,6 +543,7 @@ def statistics_of(model):
     return {name: buffer for name, buffer in model.state_dict().items() if "running" in name}
 
 
+@pytest.mark.filterwarnings("ignore:every message carries")
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(5), nn.Dropout(0.5)], ids=["statistics", "dropout"])
 def test_layers_that_the_models_own_train_keeps_in_evaluation_mode_stay_in_it_in_every_execution(layer):
     module = Frozen(layer)
