@@ -314,6 +314,12 @@ def test_a_loss_blows_up_above_a_multiple_of_the_first():
     assert not level_after(2.0, 0.001, 2.0).blown_up
 
 
+def test_a_loss_below_zero_blows_up_as_far_above_itself():
+    assert not level_after(-1.0, -2.0).blown_up
+    assert not level_after(-1.0, 1.0).blown_up
+    assert level_after(-1.0, 1.01).blown_up
+
+
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_blows_up_at_once(loss):
     assert level_after(loss, samples=1).blown_up

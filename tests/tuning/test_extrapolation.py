@@ -98,7 +98,7 @@ def test_the_first_pace_is_that_to_the_best_value_and_none_without_progress():
 
 
 def test_curves_that_are_too_short_to_be_judged_ask_for_a_larger_budget():
-    with pytest.raises(TargetOutOfReachError, match=r"before a curve could be judged: .*2\.4 .*a larger budget$"):
+    with pytest.raises(TargetOutOfReachError, match=r"before a curve could be judged: .*2\.3 .*a larger budget$"):
         extrapolated(searching(LOSS), result_of((10, 20), (2.4, 2.5)), START)
 
 

@@ -71,6 +71,9 @@ def test_the_final_loss_is_the_least_of_the_second_half():
         ((2.0, 1.0), False, True),
         ((2.0, 6.0), False, True),
         ((2.0, 6.1), False, False),
+        ((-1.0, -2.0), False, True),
+        ((-1.0, 1.0), False, True),
+        ((-1.0, 1.1), False, False),
         ((2.0, 1.0), True, False),
         ((2.0, math.nan), False, False),
         ((2.0, math.inf), False, False),
@@ -131,6 +134,14 @@ def results(draw):
 @given(results())
 def test_a_result_comes_back_from_json_as_it_was(result):
     assert PilotResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+
+
+def test_metrics_that_are_not_known_are_null_in_json():
+    result = result_of([10, 20], [2.0, 1.0], [math.nan, 0.5])
+    written = json.dumps(result.to_dict(), allow_nan=False)
+    read = PilotResult.from_dict(json.loads(written))
+    assert math.isnan(read.metrics[0])
+    assert read.metrics[1] == 0.5
 
 
 @given(SPECS, SPECS)

@@ -46,6 +46,13 @@ def test_before_the_first_evaluation_the_loss_falls_by_a_power_from_the_untraine
     assert reference_of().pace_of(result_of([20], [level]), start) == pytest.approx(4.0)
 
 
+def test_a_loss_below_zero_falls_by_differences():
+    winner = result_of([10, 20, 30], [-1.0, -1.5, -2.0])
+    for start in (0.5, -0.5):
+        half = result_of([20], [(start - 1.0) / 2.0])
+        assert reference_of(winner).pace_of(half, start) == pytest.approx(4.0)
+
+
 def test_the_pace_of_a_pilot_that_learnt_nothing_is_unknown():
     assert reference_of().pace_of(result_of([20], [2.6]), 2.5) is None
 

@@ -108,8 +108,33 @@ def test_an_accuracy_of_numbers_is_refused():
 
 
 def test_a_target_out_of_reach_is_an_error_of_its_own():
-    with pytest.raises(fj.TargetOutOfReachError, match="seems out of reach"):
+    with pytest.raises(fj.TargetOutOfReachError, match=r"seems out of reach: .*; give a larger budget, or choose "):
         tune(target={"loss": 1e-9}, budget="4000 steps")
+
+
+def test_pilots_that_blow_up_before_a_metric_is_known_are_kept_and_read_again(tmp_path):
+    changes = {"target": {"right": 0.9}, "metrics": {"right": right}, "learning_rate": 100.0, "out": tmp_path / "kept"}
+    recipe, again = tune(**changes, budget="4000 steps"), tune(**changes, budget="4000 steps")
+    assert any(one.diverged and one.steps == (one.spec.local_steps,) for one in recipe.report.pilots)
+    assert again.report.pilots == recipe.report.pilots
+
+
+def right(outputs, labels):
+    return (outputs.argmax(1) == labels).float()
+
+
+def test_a_loss_that_falls_from_below_zero_is_no_blow_up():
+    lowered = lambda outputs, labels: nn.functional.cross_entropy(outputs, labels) - 3.0  # noqa: E731
+    recipe = tune(loss=lowered, target={"right": 0.9}, metrics={"right": right})
+    assert not any(one.diverged for one in recipe.report.pilots if one.spec.learning_rate <= 0.1)
+
+
+def test_pilots_with_a_cosine_schedule_go_on_as_they_began():
+    curves = {}
+    for pilot in tune(schedule="cosine", seed=np.int64(3), budget="6000 steps").report.pilots:
+        known = curves.setdefault(pilot.spec.training_key, {})
+        for steps, loss in zip(pilot.steps, pilot.losses, strict=True):
+            assert known.setdefault(steps, loss) == loss
 
 
 class PowerCutError(Exception):

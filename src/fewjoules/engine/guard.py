@@ -1,10 +1,11 @@
 """The guard of a run: where training blows up, it returns to its last good state and goes on with half the step size.
 
 A round blows up with a number that is not finite, or if its mean training loss is above ``BLOW_UP`` times the loss of
-the first model. Where rounds have fewer than ``SAMPLES`` samples, means over about so many are compared: a lucky first
-batch then means little. Every ten rounds, or every tenth of all rounds so far if that is more, the guard keeps a
-snapshot, unless the loss is above that of the first model. It returns to the one before the latest, since what led to
-the blow-up may have begun before the latest. Rounds that are undone stay in the ledger and keep their numbers.
+the first model, or as far above it where that is below 0. Where rounds have fewer than ``SAMPLES`` samples, means over
+about so many are compared: a lucky first batch then means little. Every ten rounds, or every tenth of all rounds so far
+if that is more, the guard keeps a snapshot, unless the loss is above that of the first model. It returns to the one
+before the latest, since what led to the blow-up may have begun before the latest. Rounds that are undone stay in the
+ledger and keep their numbers.
 """
 
 import math
@@ -45,7 +46,12 @@ class Level:
     @property
     def blown_up(self) -> bool:
         """Whether training blew up."""
-        return not math.isfinite(self.now) or (self.samples >= SAMPLES and self.now > BLOW_UP * self.first)
+        return not math.isfinite(self.now) or (self.samples >= SAMPLES and self.now > self.most)
+
+    @property
+    def most(self) -> float:
+        """The loss above which training has blown up."""
+        return self.first + (BLOW_UP - 1.0) * abs(self.first)
 
     @property
     def healthy(self) -> bool:

@@ -10,7 +10,7 @@ import torch
 from fewjoules.engine.accounts import round_seconds
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import CalledOffError, Coordinator, Outcome
-from fewjoules.engine.guard import BLOW_UP, Guard
+from fewjoules.engine.guard import Guard
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import RowArray
@@ -273,7 +273,8 @@ class TrainingLoop:
             return off.outcome()
         number = int(outcome.rows["round"][0])
         if self.guard is not None and not self._is_undone(number) and self.guard.sees_blow_up(outcome):
-            told = f"the training loss of round {number} is {outcome.train_loss:.4g}, over {BLOW_UP:g} times the first"
+            first = self.guard.level.first
+            told = f"the training loss of round {number} is {outcome.train_loss:.4g}, far above the first, {first:.4g}"
             self._go_back(
                 self.simulator.state, DivergedError(f"training diverged: {told}; a smaller learning rate may help")
             )

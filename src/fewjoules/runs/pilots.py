@@ -20,7 +20,7 @@ from fewjoules.runs.holdout import hold_out
 from fewjoules.runs.message_sizes import mean_broadcast, observed_broadcast, observed_messages
 from fewjoules.runs.training import DIVERGED, Task, Training, in_memory, train_task
 from fewjoules.tuning.aim import Aim
-from fewjoules.tuning.pilot import BLOWN_UP, PilotResult, PilotSpec
+from fewjoules.tuning.pilot import PilotResult, PilotSpec, has_blown_up
 
 if TYPE_CHECKING:
     from fewjoules.engine.simulator.cuda.backend import Graphs
@@ -55,6 +55,8 @@ class Pilots:
         total = sum(part.size for part in task.federation.parts)
         self._task = replace(hold_out(task, MORE_ASIDE if total < SMALL else HELD_ASIDE, seed), fleet=None)
         own = {name: value for name, value in options.items() if name not in _NOT_OF_PILOTS}
+        if own.get("schedule") == "cosine":  # whose length would be that of a pilot
+            own["schedule"] = "constant"
         self._options, self._aim, self._seed = own, aim, seed
         self._graphs: Graphs = {}
         self._start: tuple[float, ...] | None = None
@@ -95,7 +97,7 @@ class Pilots:
 
     def train(self, spec: PilotSpec) -> PilotResult:
         """Train one pilot until it ends."""
-        watch = _Watch(self._aim, spec, first_loss=self.start()[0])
+        watch = _Watch(self._aim, spec, self.start())
         training = train_task(
             self._task_from(spec.start),
             self._training_options(spec),
@@ -150,9 +152,9 @@ def target_of(aim: Aim) -> Target:
 class _Watch:
     """Follows a pilot: keeps its curve, and stops it where its loss blows up."""
 
-    def __init__(self, aim: Aim, spec: PilotSpec, first_loss: float) -> None:
+    def __init__(self, aim: Aim, spec: PilotSpec, start: tuple[float, ...]) -> None:
         self._aim, self._spec = aim, spec
-        self._steps, self._losses, self._metrics = [0], [first_loss], [math.nan]
+        self._steps, self._losses, self._metrics = [0], [start[0]], [aim.of(*start)]
         self._broadcasts: list[MessageObservation] = []
         self._diverged = self._reached = False
         self._loop: TrainingLoop | None = None
@@ -168,12 +170,12 @@ class _Watch:
         if report.round % self._every and report.round != self._spec.rounds:
             return
         metric = self._aim.of(*tested)
-        if not math.isfinite(report.test_loss) or report.test_loss > BLOWN_UP * self._losses[0]:
+        if has_blown_up(report.test_loss, self._losses[0]):
             self._diverged = True
             return
         self._steps.append(report.round * self._spec.local_steps)
         self._losses.append(report.test_loss)
-        self._metrics.append(metric)
+        self._metrics.append(metric if math.isfinite(metric) else math.nan)
         self._reached |= self._aim.reached(metric)
         self._note_broadcast()
 
@@ -200,8 +202,8 @@ class _Watch:
             spec=self._spec,
             rounds=max(1, training.rounds),
             steps=tuple(self._steps[1:]) or (self._spec.local_steps,),
-            losses=tuple(self._losses[1:]) or (self._losses[0],),
-            metrics=tuple(self._metrics[1:]) or (self._aim.of(self._losses[0], 0.0),),
+            losses=tuple(self._losses[1:] or self._losses),
+            metrics=tuple(self._metrics[1:] or self._metrics),
             reached=self._reached,
             diverged=diverged,
             messages=() if diverged else tuple(observed_messages(training)),

@@ -126,7 +126,7 @@ def tune(
     task = Task(
         model=model, federation=federation, test=None, loss=loss or cross_entropy, fleet=None, metrics=metrics or {}
     )
-    own_seed = (seed + SEED_OFFSET) % (LARGEST_SEED + 1)
+    own_seed = (stated["seed"] + SEED_OFFSET) % (LARGEST_SEED + 1)
     with contextlib.ExitStack() as held:
         tuning = tune_task(
             own_pilots(task, stated, aim, own_seed, out, held),

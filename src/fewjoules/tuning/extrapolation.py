@@ -20,32 +20,36 @@ class Extrapolation:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of ln(steps to the target); the range is two of them to either side."""
+        """Standard deviation of ln(steps to the target); the range is four of them wide."""
         return max(GUESS_DEVIATION, math.log(self.most / self.least) / 4.0)
+
+    def widened(self, least: float, most: float) -> "Extrapolation":
+        """Return the same with a range of two ``GUESS_DEVIATION`` to either side or more, within limits."""
+        spread = math.exp(2.0 * GUESS_DEVIATION)
+        low, high = min(self.least, self.steps / spread), max(self.most, self.steps * spread)
+        return Extrapolation(self.steps, max(low, least), min(high, most))
 
 
 def extrapolated(search: Search, pilot: PilotResult, start_metric: float) -> Extrapolation:
     """Return the steps to the target by the curve of a pilot, or raise the error that says why there are none.
 
-    With few evaluations the line through a curve is mostly noise and comes too late, while the pace from the untrained
-    model on comes too soon: their geometric mean is taken. Curves bend beyond what was seen, so the range is never
-    narrower than ``GUESS_DEVIATION`` allows, however well a line fits.
+    A line through a curve with few evaluations or much scatter comes too late, while the pace from the untrained model
+    on comes too soon: their geometric mean is taken. Curves bend beyond what was seen, so the range is never narrower
+    than ``GUESS_DEVIATION`` allows, however well a line fits.
     """
-    aim, far = search.aim, HOPELESS * pilot.local_steps_taken
+    aim, taken = search.aim, float(pilot.local_steps_taken)
+    far, pace = HOPELESS * taken, aim.steps_at_first_pace(pilot, start_metric)
     line, telling = aim.expected_steps(pilot), is_telling(pilot)
-    if telling:
-        least, most = (aim.expected_steps(pilot, errors=errors) for errors in (ERRORS, -ERRORS))
-    else:
-        least, most = aim.steps_at_first_pace(pilot, start_metric), line
+    least, most = (aim.expected_steps(pilot, errors=one) for one in (ERRORS, -ERRORS)) if telling else (pace, line)
     if math.isinf(least) and not telling:
-        raise unjudged(search, [pilot])
+        raise unjudged(search)
     if least > far:
-        raise out_of_reach(search, [pilot], least)
-    taken, spread = float(pilot.local_steps_taken), math.exp(2.0 * GUESS_DEVIATION)
-    least = max(least, taken)
-    most = max(min(most, far), least)
-    steps = min(max(line, least), most) if telling else math.sqrt(least * most)
-    return Extrapolation(steps, max(min(least, steps / spread), taken), max(min(max(most, steps * spread), far), steps))
+        raise out_of_reach(search, least)
+    least, most, line, pace = (min(max(one, taken), far) for one in (least, most, line, pace))
+    found = Extrapolation(line, least, most)
+    if not telling or found.deviation > GUESS_DEVIATION:
+        found = Extrapolation(math.sqrt(pace * max(line, pace)), min(least, pace), most)
+    return found.widened(taken, far)
 
 
 def note_of(pilot: PilotResult, found: Extrapolation) -> str:

@@ -115,5 +115,5 @@ def _most_promising(search: Search, race: Race, finalists: Sequence[Arm], given_
     expected = {arm: search.aim.expected_steps(race.results[arm]) for arm in alive}
     spent = search.steps_within_budget(search.race_plan) < search.race_plan.local_steps
     if given_up and not spent:
-        raise out_of_reach(search, [race.results[arm] for arm in alive], min(expected.values()))
+        raise out_of_reach(search, min(expected.values()))
     return min(given_up, key=expected.__getitem__) if given_up else alive[0]

@@ -9,7 +9,7 @@ import math
 from fewjoules.tuning.race import SHORTEST_HEAT, Race
 from fewjoules.tuning.reach import FIRST_PILOTS, blown_up, require_reachable
 from fewjoules.tuning.search import Search
-from fewjoules.tuning.steadiness import STEPS, settle
+from fewjoules.tuning.steadiness import settle, steps_of_start
 
 FIRST_GUESS = 15.0  # shortest heats in a training, as long as nothing better is known
 LONGER_GUESS = 6.0  # longer heats in a training, where the shortest one showed nothing
@@ -68,7 +68,7 @@ def other_starts(search: Search, race: Race) -> int:
 
     None are tried where a budget in steps or joules would then leave less for the way to the target.
     """
-    steps, left = max(STEPS, search.race_plan.local_steps), steps_left(search, race)
+    steps, left = steps_of_start(search.race_plan), steps_left(search, race)
     least = int(left >= 2.0 * steps) if search.budget.is_fixed else 1
     return _affordable(left, steps, STARTS_PART, least, 2)
 

@@ -1,9 +1,11 @@
 """Learning the law of the winner by pilots at other plans, as long as they are worth their price (design.py)."""
 
+import contextlib
 import math
 
 import numpy as np
 
+from fewjoules.errors import InfeasiblePlanError
 from fewjoules.planner.plan import Plan
 from fewjoules.tuning.design import Decision, best_decision, expected_regret, most_useful_pilot
 from fewjoules.tuning.pilot import PilotResult
@@ -29,13 +31,16 @@ def learn_law(search: Search, reference: Reference, trainings: int) -> None:
 
 
 def decisions_of(search: Search) -> tuple[list[Plan], list[Decision]]:
-    """Return the plans that are best under laws drawn from the belief and under its mean, each once."""
+    """Return the plans that are best under laws drawn from the belief and under its mean, each once.
+
+    Laws under which batteries do not last for any plan are left out.
+    """
     belief = search.belief
-    laws = [belief.law(), *map(belief.law_of, belief.sampled(SAMPLED_LAWS, search.rng))]
     found: dict[tuple[int, float], Plan] = {}
-    for law in laws:
-        plan = search.planning.plan(law, search.message)
-        found.setdefault((plan.local_steps, round(2.0 * math.log(float(np.mean(plan.sparsity))))), plan)
+    for law in (belief.law(), *map(belief.law_of, belief.sampled(SAMPLED_LAWS, search.rng))):
+        with contextlib.suppress(InfeasiblePlanError):
+            plan = search.planning.plan(law, search.message)
+            found.setdefault((plan.local_steps, round(2.0 * math.log(float(np.mean(plan.sparsity))))), plan)
     plans = list(found.values())
     return plans, [_decision(search, plan) for plan in plans]
 

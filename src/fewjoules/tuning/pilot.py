@@ -12,7 +12,7 @@ from fewjoules.physics.message_fit import MessageObservation
 
 OptionValue = str | int | float | bool
 
-BLOWN_UP = 3.0  # a loss above so many times the first one has blown up
+BLOWN_UP = 3.0  # a loss above so many times the first one, or as far above one below 0, has blown up
 _LEAST_LOSS = 1e-300  # whose logarithm stands for that of 0
 _END = 0.5  # the loss of a pilot is its least from this part of the steps on: a spike is no failure
 
@@ -84,7 +84,7 @@ class PilotResult:
         """Whether the loss is finite and has not blown up."""
         if self.diverged or not self.losses:
             return False
-        return math.isfinite(self.losses[-1]) and self.losses[-1] <= BLOWN_UP * self.losses[0]
+        return not has_blown_up(self.losses[-1], self.losses[0])
 
     def final_loss(self) -> float:
         """Return the least loss of the second half; infinity for a run that blew up."""
@@ -114,19 +114,26 @@ class PilotResult:
         return min(seen or list(self.losses[:1]) or [math.inf])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON can hold."""
-        return asdict(self)
+        """Return plain values that JSON can hold, with null for an unknown metric."""
+        known = [value if math.isfinite(value) else None for value in self.metrics]
+        return asdict(self) | {"metrics": known}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "PilotResult":
         """Return the result that ``to_dict`` wrote."""
         told = dict(data["spec"])
         spec = PilotSpec(**told | {"sparsity": tuple(told["sparsity"])})
-        curves = {name: tuple(data[name]) for name in ("steps", "losses", "metrics")}
+        curves = {name: tuple(data[name]) for name in ("steps", "losses")}
+        curves["metrics"] = tuple(math.nan if value is None else value for value in data["metrics"])
         sizes = {
             name: tuple(MessageObservation(**one) for one in data.get(name, ())) for name in ("messages", "broadcasts")
         }
         return cls(**{**data, **curves, **sizes, "spec": spec})
+
+
+def has_blown_up(loss: float, first: float) -> bool:
+    """Whether a loss is not finite, or far above that of the untrained model."""
+    return not math.isfinite(loss) or loss > first + (BLOWN_UP - 1.0) * abs(first)
 
 
 class Laboratory(Protocol):

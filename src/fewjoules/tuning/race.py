@@ -26,6 +26,7 @@ MOST_STILL = 0.1  # the same in long heats, in which it lowers the loss further
 FARTHER = (STEP**2, STEP**4)  # times the largest step size, where all are far too small
 MOST_JUMPS = 8  # to such step sizes
 LEAST_RATE = 1e-6  # below which no smaller step size is tried
+LEAST_LOSS = 1e-12  # of the untrained model, in comparison with which others have fallen
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,8 @@ class Race:
     def _leave_standstill(self) -> None:
         """Try step sizes far larger while none has moved the loss."""
         for _ in range(MOST_JUMPS):
-            moved = 1.0 - min(result.final_loss() for result in self.results.values()) / self.start_loss
+            least = min(result.final_loss() for result in self.results.values())
+            moved = (self.start_loss - least) / max(abs(self.start_loss), LEAST_LOSS)
             if moved > min(STILL * self.heat / SHORTEST_HEAT, MOST_STILL):
                 return
             largest = max(arm.rate for arm in self.results)

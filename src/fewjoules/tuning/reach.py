@@ -1,7 +1,5 @@
 """Whether the target is in reach of the pilots, and the sentence for one that is not."""
 
-from collections.abc import Sequence
-
 from fewjoules.errors import InvalidInputError, TargetOutOfReachError
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.pilot import PilotResult
@@ -45,13 +43,18 @@ def require_room(search: Search, race: Race) -> None:
 
 
 def require_reachable(search: Search, race: Race) -> None:
-    """Say early that a target seems out of reach: the best curves would need far more steps than were taken."""
+    """Say early that a target seems out of reach: the best curves would need far more steps than were taken.
+
+    Where a budget in steps or joules leaves no room for a longer heat, short curves are no reason to give up.
+    """
     results = [race.results[arm] for arm in race.ranked()[:JUDGED]]
     if not results:
         raise blown_up(search, race)
+    if race.allowed() < race.heat:
+        return
     expected = min(search.aim.expected_steps(result, errors=ERRORS) for result in results)
     if all(is_telling(result) for result in results) and expected > HOPELESS * race.heat:
-        raise out_of_reach(search, results, expected)
+        raise out_of_reach(search, expected)
 
 
 def is_telling(result: PilotResult) -> bool:
@@ -59,19 +62,20 @@ def is_telling(result: PilotResult) -> bool:
     return len(result.steps) >= TELLING
 
 
-def out_of_reach(search: Search, results: Sequence[PilotResult], expected: float) -> TargetOutOfReachError:
+def out_of_reach(search: Search, expected: float) -> TargetOutOfReachError:
     """Return the error that says how near pilots came to the target, and how far it still is."""
     further = "it has stopped getting better" if expected > STOPPED else f"at this pace it takes {expected:,.0f} steps"
+    budget = "give a larger budget, or " if search.budget.is_fixed else ""
     return TargetOutOfReachError(
-        f"the target {search.aim.metric} {search.aim.target:g} seems out of reach: {_how_near(search, results)}, and "
-        f"{further}; choose another target, model or learning_rate"
+        f"the target {search.aim.metric} {search.aim.target:g} seems out of reach: {_how_near(search)}, and "
+        f"{further}; {budget}choose another target, model or learning_rate"
     )
 
 
-def unjudged(search: Search, results: Sequence[PilotResult]) -> TargetOutOfReachError:
+def unjudged(search: Search) -> TargetOutOfReachError:
     """Return the error of a budget that ended before any curve had become better than the untrained model."""
     return TargetOutOfReachError(
-        f"the budget ended before a curve could be judged: {_how_near(search, results)}, which is no better than "
+        f"the budget ended before a curve could be judged: {_how_near(search)}, which is no better than "
         f"untrained, and the target {search.aim.metric} is {search.aim.target:g}; give a larger budget"
     )
 
@@ -87,12 +91,11 @@ def blown_up(search: Search, race: Race) -> TargetOutOfReachError:
     )
 
 
-def _how_near(search: Search, results: Sequence[PilotResult]) -> str:
+def _how_near(search: Search) -> str:
     """Return how near the best pilot came to the target."""
     aim = search.aim
-    nearest = (max if aim.rises else min)(results, key=aim.best)
-    steps = max(one.local_steps_taken for one in results)
+    nearest = (max if aim.rises else min)(search.pilots, key=aim.best)
     return (
         f"the best of {len(search.pilots)} pilots has {aim.best(nearest):.4g} on the data kept aside after "
-        f"{steps} local steps"
+        f"{nearest.local_steps_taken} local steps"
     )

@@ -72,8 +72,13 @@ class Reference:
         if not first <= level < start_loss:
             own = self.pilot.steps_to_loss(level)
         else:
-            own = self.pilot.steps[0] * math.log(start_loss / level) / math.log(start_loss / first)
+            own = self.pilot.steps[0] * _fall(start_loss, level, first) / _fall(start_loss, first, first)
         return None if own is None or own <= 0.0 or level >= start_loss else taken / own
+
+
+def _fall(start: float, loss: float, least: float) -> float:
+    """Return how far a loss has fallen: in its logarithm, unless losses down to the ``least`` are not above 0."""
+    return math.log(start / loss) if least > 0.0 else start - loss
 
 
 def _setting(pilot: PilotResult) -> tuple[object, ...]:

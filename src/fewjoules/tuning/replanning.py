@@ -19,7 +19,7 @@ RATE_PENALTY = 0.05  # a step size twice as large must be better by this much
 
 def replan(search: Search, reference: Reference, trainings: int) -> tuple[Plan, Arm]:
     """Return the plan of the belief, and the winner with the step size for it."""
-    kept = _kept_plan(search, reference)
+    kept = _plan_at(search, reference.plan.local_steps)
     plan = _worthwhile_plan(search.plan(), kept, trainings)
     if not _has_moved(plan, reference.plan):
         return plan, reference.winner
@@ -32,8 +32,11 @@ def replan(search: Search, reference: Reference, trainings: int) -> tuple[Plan, 
     if not math.isfinite(steps):
         return _untried(search, reference, plan, kept, "No step size was good at the replanned H and sparsity")
     search.observe(plan, reference.steps_to_target(steps), LEVEL_DEVIATION)
-    again, kept = search.plan(), _kept_plan(search, reference)
-    if kept is not None and kept.energy_joules <= again.energy_joules:
+    again, kept = (_plan_at(search, one.local_steps) for one in (plan, reference.plan))
+    if again is None:
+        return _untried(search, reference, plan, kept, "Batteries do not last for the replanned H")
+    moved = again.local_steps != reference.plan.local_steps
+    if moved and kept is not None and kept.energy_joules <= again.energy_joules:
         return kept, reference.winner
     return again, arm
 
@@ -56,10 +59,10 @@ def _untried(search: Search, reference: Reference, plan: Plan, kept: Plan | None
     return plan, Arm(reference.winner.optimiser, reference.rate_at(plan))
 
 
-def _kept_plan(search: Search, reference: Reference) -> Plan | None:
-    """Return the plan of the belief at the race's H; None where batteries do not last for it."""
+def _plan_at(search: Search, local_steps: int) -> Plan | None:
+    """Return the plan of the belief at this H; None where batteries do not last for it."""
     try:
-        return search.plan(reference.plan.local_steps)
+        return search.plan(local_steps)
     except InfeasiblePlanError:
         return None
 

@@ -48,12 +48,14 @@ class Search:
         self.books = Books(self.laboratory.clients, self._joules_of_pilot_round)
 
     def run(self, specs: Sequence[PilotSpec]) -> list[PilotResult]:
-        """Train pilots, book them and tell of each."""
+        """Train pilots, book those that were not trained before and tell of each."""
         results = self.laboratory.run(specs)
+        known = {pilot.spec.key for pilot in self.pilots}
         for result in results:
-            self.books.add(result)
-            self.pilots.append(result)
-            self.tell(self._news(result))
+            if result.spec.key not in known:
+                self.books.add(result)
+                self.pilots.append(result)
+                self.tell(self._news(result))
         return results
 
     def spec(
