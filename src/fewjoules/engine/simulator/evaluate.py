@@ -13,7 +13,7 @@ from fewjoules.engine.models.layout import Layout, averaged_buffers
 from fewjoules.engine.models.loss import Loss, Value, right_answers, scores, shape_problem, sum_and_weight
 from fewjoules.engine.models.objective import Judged, Measure, Objective
 from fewjoules.engine.models.tree import Tree, call, floats
-from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.ranks import ALONE, Ranks, known_to_ranks
 from fewjoules.engine.simulator.cpu.single import channels_last
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.cuda.precision import arithmetic
@@ -72,7 +72,9 @@ class Evaluator:
         run = self._workers.map if self.test.device.type == "cpu" else map
         with arithmetic("float32"):
             sums = self._ranks.shared_out(parts, lambda own: list(run(self._sums_of_part, own)))
-        means = [_mean(column) for column in zip(*sums, strict=True)]
+        columns = list(zip(*sums, strict=True))
+        self._require_counted(columns[: len(self.objective.terms)])
+        means = [_mean(column) for column in columns]
         losses, (accuracy, *metrics) = means[: len(self.objective.terms)], means[len(self.objective.terms) :]
         self._warn_of_unknown(metrics)
         return self._total(losses), accuracy, *metrics
@@ -91,6 +93,14 @@ class Evaluator:
         """Tell whether outputs are class scores, whose right answers can be counted."""
         inputs, targets = first_of(self.test)
         return self._gives_outputs and right_answers(call(self.net, inputs), targets, self._judged.rule) is not None
+
+    def _require_counted(self, losses: Sequence[Sequence[tuple[float, float]]]) -> None:
+        """Refuse a test set of which nothing counts in some loss; all ranks see the same sums."""
+        for term, sums in zip(self.objective.terms, losses, strict=True):
+            if not any(weight for _, weight in sums):
+                name = "the loss" if term.name == "loss" else f"the loss {term.name!r}"
+                sentence = f"test must have a label that counts in {name}, got none in {len(self.test)} samples"
+                raise known_to_ranks(InvalidInputError(sentence))
 
     def _total(self, losses: list[float]) -> float:
         if self.objective.weights == (1.0,):
