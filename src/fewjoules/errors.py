@@ -24,7 +24,13 @@ MAX_NAME = 200  # characters
 
 
 class FewJoulesError(Exception):
-    """Root of every error raised on purpose by this package."""
+    """Root of every error raised on purpose by this package.
+
+    Attributes:
+        run: The ``Run`` of the complete rounds of a training without a folder that this error ended; otherwise None.
+    """
+
+    run: Any = None
 
 
 class InvalidInputError(FewJoulesError, ValueError):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fewjoules.runs.ranks import joined_ranks
 from tests.ranks.failures import death, refusals
-from tests.ranks.folders import RESUMED, begun, broken, failed, resumed
+from tests.ranks.folders import RESUMED, begun, broken, failed, failed_moving, resumed
 from tests.ranks.kinds import KINDS, digest_of
 from tests.ranks.rounds import CASES, digests, own_weights
 
@@ -25,6 +25,8 @@ if __name__ == "__main__":
             told["resumed"][name] = [run.stop_reason, len(run.metrics), seen]
         told["broken"] = broken(folder / "broken", 5, not ranks.is_first)
         told["failed"] = failed(folder / "failed", 7, not ranks.is_first)
+        for name in ("client_state", "put_client"):
+            told[name] = failed_moving(folder / name, name, not ranks.is_first)
         told["own weights"] = own_weights(seed=ranks.rank)
         told["refusals"] = refusals(ranks)
         (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(told))

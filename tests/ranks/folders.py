@@ -1,5 +1,6 @@
 """Runs in folders with ``fewjoules.train`` and ``fewjoules.resume``: alone, or as one of several ranks."""
 
+import contextlib
 import os
 import signal
 import warnings
@@ -70,17 +71,25 @@ def failed(folder, number, breaks):
         return found
 
     with mock.patch.object(CpuBackend, "_train", broken_train):
-        try:
-            fj.train(network("buffers"), **DATA, **OPTIONS, out=folder)
-        except Exception as error:
-            return [type(error).__name__, str(error)]
+        return _ended(folder)
+
+
+def failed_moving(folder, name, breaks):
+    """Train into a folder until this rank, if it is the one to do so, fails to move what a client keeps."""
+    full = mock.patch.object(CpuBackend, name, side_effect=OSError("the disk is full"))
+    with full if breaks else contextlib.nullcontext():
+        return _ended(folder)
+
+
+def _ended(folder, **how):
+    """Train into a folder; return the error that ends it."""
+    try:
+        fj.train(network("buffers"), **DATA, **OPTIONS, out=folder, **how)
+    except Exception as error:
+        return [type(error).__name__, str(error)]
     return ["nothing", ""]
 
 
 def broken(folder, number, breaks):
     """Train into a folder until a callback breaks in a round; return the error."""
-    try:
-        fj.train(network("buffers"), **DATA, **OPTIONS, out=folder, callbacks=[BreaksIn(number, breaks)])
-    except Exception as error:
-        return [type(error).__name__, str(error)]
-    return ["nothing", ""]
+    return _ended(folder, callbacks=[BreaksIn(number, breaks)])

@@ -107,6 +107,17 @@ def test_a_rank_that_fails_in_the_middle_of_a_round_ends_all_and_loses_no_comple
     assert [(place / "failed" / name).read_bytes() for name in TABLES] == never_stopped
 
 
+@pytest.mark.parametrize("what", ["client_state", "put_client"])
+def test_a_rank_that_cannot_move_what_a_client_keeps_ends_all_and_loses_no_round(told, place, never_stopped, what):
+    assert [one[what] for one in told] == [
+        ["RankError", "rank 1 failed: the disk is full"],
+        ["OSError", "the disk is full"],
+    ]
+    _, seen = resumed(place / what)
+    assert seen
+    assert [(place / what / name).read_bytes() for name in TABLES] == never_stopped
+
+
 def test_ranks_that_draw_their_own_weights_train_the_model_of_the_first(told):
     assert [one["own weights"] for one in told] == [own_weights(seed=0)] * 2
     assert own_weights(seed=0) != own_weights(seed=1)

@@ -3,6 +3,7 @@
 import mmap
 import resource
 import warnings
+from collections import UserDict
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 import fewjoules as fj
 from fewjoules.engine.simulator.federation import Federation, Samples
 from fewjoules.engine.simulator.read_samples import ReadSamples
+from fewjoules.integrations.flower.local import local_training
 from fewjoules.runs.holdout import hold_out
 from fewjoules.runs.page_cache import ask_for_rows
 from fewjoules.runs.readers import ArrayReader, DataSetReader
@@ -108,6 +110,39 @@ def test_every_kind_of_data_trains_the_same_model_as_arrays_in_memory(kind, tmp_
     assert torch.equal(found.model.weight, wanted.model.weight)
     for name in ("test_loss", "test_accuracy", "train_loss"):
         np.testing.assert_array_equal(found.metrics[name], wanted.metrics[name])
+
+
+MAPPINGS = {
+    "arrays": lambda x: [(UserDict(input=x[part]), LABELS[part]) for part in PARTS],
+    "samples": lambda x: [[(UserDict(input=x[i]), LABELS[i]) for i in part] for part in PARTS],
+    "dicts": lambda x: [({"input": x[part]}, LABELS[part]) for part in PARTS],
+}
+
+
+@pytest.mark.parametrize("where", ["in memory", "on disk"])
+@pytest.mark.parametrize("kind", MAPPINGS)
+def test_mappings_train_as_dicts_do(kind, where, tmp_path):
+    """A tokenizer's ``BatchEncoding`` is a ``UserDict``."""
+    given = INPUTS if where == "in memory" else mapped(tmp_path)[0]
+    found = trained(MAPPINGS[kind](given), test=(UserDict(input=given), LABELS), rounds=2)
+    wanted = trained(cut(INPUTS, LABELS), test=(INPUTS, LABELS), rounds=2)
+    assert torch.equal(found.model.weight, wanted.model.weight)
+    np.testing.assert_array_equal(found.metrics["test_loss"], wanted.metrics["test_loss"])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_mappings_without_targets_are_samples_or_hold_them_all(count):
+    rows = [UserDict(b=INPUTS[i], a=LABELS[i]) for i in range(count)]
+    whole = UserDict(b=INPUTS[:count], a=LABELS[:count])
+    for samples in (rows, whole):
+        inputs, targets = collect_one(samples, CPU, "test").take(torch.arange(count))
+        assert targets is None
+        assert list(inputs) == ["a", "b"]
+        assert torch.equal(inputs["b"], torch.from_numpy(INPUTS[:count]))
+
+
+def test_a_node_of_a_deployment_takes_mappings():
+    assert local_training(nn.Linear(5, 3), UserDict(input=INPUTS), LABELS).size == 60
 
 
 def test_whole_numbers_on_disk_become_floats_only_where_the_model_needs_them(tmp_path):

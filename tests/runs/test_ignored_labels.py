@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 import fewjoules as fj
 from fewjoules.engine.models.labels import Counted
 from fewjoules.engine.models.loss import mean_of
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import FewJoulesWarning, InvalidInputError
 from fewjoules.integrations.flower.local import local_training
 
 RNG = np.random.default_rng(5)
@@ -96,12 +96,65 @@ def test_a_whole_batch_with_ignored_samples_trains_as_one_without_them(reduction
 @pytest.mark.parametrize("at_a_time", [1, 3])
 def test_a_batch_in_which_no_label_counts_changes_nothing(reduction, at_a_time):
     labels = np.full(600, 255)
-    labels[500:] = CLASSES[500:]
+    labels[[5, 25]] = CLASSES[[5, 25]]  # of which no batch has one
+    labels[99:] = CLASSES[99:]
     loss = nn.CrossEntropyLoss(ignore_index=255, reduction=reduction)
-    run = trained(ROWS, labels, loss, clients_at_a_time=at_a_time, rounds=2)
-    assert run.metrics["train_loss"].tolist() == run.metrics["train_accuracy"].tolist() == [0.0, 0.0]
+    run = trained(ROWS, labels, loss, clients_at_a_time=at_a_time, rounds=1, local_steps=1, batch_size=1)
+    assert run.metrics["train_loss"].tolist() == run.metrics["train_accuracy"].tolist() == [0.0]
     for one, other in zip(run.model.parameters(), network(images=False).parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("memory_gib", [None, 0], ids=["in memory", "read"])
+@pytest.mark.parametrize("shared", [True, False], ids=["slices", "lists"])
+def test_clients_without_a_label_that_counts_are_named(shared, memory_gib, tmp_path):
+    labels = with_ignored(CLASSES, 255)
+    labels[10:100] = 255
+    loss = nn.CrossEntropyLoss(ignore_index=255)
+    np.save(tmp_path / "rows.npy", ROWS)
+    rows = ROWS if memory_gib is None else np.load(tmp_path / "rows.npy", mmap_mode="r")
+    starts = np.array([part.start for part in PARTS])
+    slices = fj.ClientSlices(starts, np.array([part.stop for part in PARTS]) - starts)
+    clients = {"clients": slices, "data": (rows, labels)}
+    clients = clients if shared else {"clients": [(rows[part], labels[part]) for part in PARTS]}
+    says = r"clients\[1\] and 1 more have no label that counts, only 255: training on that costs joules"
+    with pytest.warns(FewJoulesWarning, match=says):
+        run = fj.train(network(images=False), **clients, loss=loss, **OPTIONS | {"rounds": 2})
+    assert np.isfinite(run.metrics["train_loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "loss", "ignored"), [(CLASSES, nn.CrossEntropyLoss(ignore_index=7), 7), (PIXELS, None, -100)]
+)
+@pytest.mark.parametrize("what", ["clients", "test"])
+def test_labels_of_which_none_counts_are_refused_before_training(labels, loss, ignored, what):
+    inputs, none = (ROWS if labels is CLASSES else IMAGES), np.full_like(labels, ignored)
+    data = {name: (inputs, none if name == what else labels) for name in ("clients", "test")}
+    with pytest.raises(InvalidInputError) as refusal:
+        fj.train(network(inputs is IMAGES), clients=[data["clients"]], test=data["test"], loss=loss, **OPTIONS)
+    assert str(refusal.value) == f"{what} must have a label that counts, got {ignored} for every label"
+
+
+def test_a_test_set_that_turns_out_to_count_nothing_is_no_divergence():
+    test = TensorDataset(torch.from_numpy(IMAGES), torch.full(PIXELS.shape, -100))
+    with pytest.raises(InvalidInputError) as refusal:
+        fj.train(network(True), clients=[(IMAGES, PIXELS)], test=test, data_memory_gib=0, **OPTIONS | {"rounds": 1})
+    assert str(refusal.value) == "test must have a label that counts in the loss, got none in 300 samples"
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3])
+def test_the_accuracy_of_other_losses_leaves_out_single_labels_of_minus_100(at_a_time):
+    def loss(outputs, targets):
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+    labels = with_ignored(CLASSES, -100)
+    options = {"batch_size": None, "rounds": 1, "local_steps": 1}
+    found = trained(ROWS, labels, loss, clients_at_a_time=at_a_time, **options)
+    first, counted = network(images=False), labels != -100
+    said = [model(torch.from_numpy(ROWS)).argmax(1).numpy() == labels for model in (first, found.model)]
+    accuracies = [said[0][part][counted[part]].mean() for part in PARTS]
+    assert found.metrics["train_accuracy"][0] == pytest.approx(np.mean(accuracies), rel=1e-6)
+    assert found.metrics["test_accuracy"][0] == pytest.approx(said[1][counted].mean(), rel=1e-6)
 
 
 @pytest.mark.parametrize("images", [True, False], ids=["pixels", "samples"])

@@ -161,7 +161,7 @@ def test_an_error_with_a_folder_loses_no_complete_round(kind, whole, tmp_path, m
     run, evaluate_every = whole
     folder = tmp_path / "run"
     error, last = broken(kind, evaluate_every, monkeypatch, out=folder)
-    assert not hasattr(error, "run")
+    assert getattr(error, "run", None) is None
     last = 0 if kind == "store" else last  # the folder is on the disk that stays full
     assert saved_round(folder) == last
     rounds = []
@@ -182,6 +182,12 @@ def test_an_error_without_a_folder_carries_the_run_up_to_the_last_complete_round
         assert getattr(error.run, name).tobytes() == rows[rows["round"] <= last].tobytes()
     for found, expected in zip(error.run.model.state_dict().values(), shorter.model.state_dict().values(), strict=True):
         assert torch.equal(found, expected)
+
+
+def test_an_error_before_the_first_complete_round_has_no_run():
+    with pytest.raises(fj.FewJoulesError) as refused:
+        fj.train(net(), **given(), **OPTIONS | {"rounds": -1})
+    assert refused.value.run is None
 
 
 def test_an_error_of_on_round_loses_no_complete_round(whole, tmp_path):
@@ -313,4 +319,4 @@ def test_the_backend_of_a_gpu_takes_a_round_back(gpu_stood_in, tmp_path, monkeyp
 def test_an_error_in_the_first_round_has_nothing_to_keep():
     with pytest.raises(fj.InvalidInputError, match=SAYS) as caught:
         fj.train(net(), **given(metric=Trouble(0, 1)), **OPTIONS)
-    assert not hasattr(caught.value, "run")
+    assert caught.value.run is None

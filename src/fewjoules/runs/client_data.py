@@ -1,6 +1,6 @@
 """The data that a user gives to ``fewjoules.train``: arrays of each client, joined in tensors on one device."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,7 +139,7 @@ def tensors_of(given: Arrays, device: torch.device, name: str, rule: LabelRule =
 
 def pair_of(given: Arrays, name: str) -> tuple[Any, Any]:
     """Return inputs and targets of a client's arrays; refuse what is neither a pair nor a dict."""
-    if isinstance(given, dict):
+    if isinstance(given, Mapping):
         return given, None
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise InvalidInputError(
@@ -158,7 +158,7 @@ def _tensors(given: Any) -> Tree:
     """Return a dict or tuple of arrays as a tree, its floats as float32, which is the type of weights."""
     if given is None:
         return None
-    if isinstance(given, dict):
+    if isinstance(given, Mapping):
         return {key: _tensors(given[key]) for key in sorted(given)}  # so that all trees have the same order
     if isinstance(given, tuple):
         return tuple(_tensors(one) for one in given)

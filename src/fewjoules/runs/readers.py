@@ -1,7 +1,7 @@
 """Readers of a user's samples: rows of arrays that may lie on disk, and items of a map-style data set."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,10 @@ def is_on_disk(array: Any) -> bool:
 
 def is_data_set(value: Any) -> bool:
     """Tell whether a value is a map-style data set: it has a length and items, and is no array and no tree of them."""
-    if is_array(value) or isinstance(value, dict | tuple | str | bytes):
+    if is_array(value) or isinstance(value, Mapping | tuple | str | bytes):
         return False
     if isinstance(value, list):  # of two arrays: inputs and targets
-        return len(value) != 2 or all(isinstance(item, dict | tuple) for item in value)
+        return len(value) != 2 or all(isinstance(item, Mapping | tuple) for item in value)
     return hasattr(value, "__len__") and hasattr(value, "__getitem__")
 
 
@@ -84,7 +84,7 @@ class ArrayReader:
         return found.astype(np.int64) if np.issubdtype(found.dtype, np.integer) else None
 
     def _rows(self, tree: Any, numbers: IntArray) -> Tree:
-        if isinstance(tree, dict):
+        if isinstance(tree, Mapping):
             return {key: self._rows(one, numbers) for key, one in tree.items()}
         if isinstance(tree, tuple):
             return tuple(self._rows(one, numbers) for one in tree)
@@ -202,20 +202,20 @@ def _require_finite(batch: Batch, name: str, numbers: IntArray) -> None:
 
 def _in_order(given: Any) -> Any:
     """Return a tree of arrays with its dicts in the order of their keys, so that all trees have the same leaves."""
-    if isinstance(given, dict):
+    if isinstance(given, Mapping):
         return {key: _in_order(given[key]) for key in sorted(given)}
     return tuple(_in_order(one) for one in given) if isinstance(given, tuple) else given
 
 
 def arrays_of(tree: Any) -> list[Any]:
     """Return the leaves of a tree of arrays, which need not be tensors."""
-    if isinstance(tree, dict | tuple):
-        return [array for one in (tree.values() if isinstance(tree, dict) else tree) for array in arrays_of(one)]
+    if isinstance(tree, Mapping | tuple):
+        return [array for one in (tree.values() if isinstance(tree, Mapping) else tree) for array in arrays_of(one)]
     return [] if tree is None else [tree]
 
 
 def _tree(value: Any) -> Tree:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _entry(key, value[key]) for key in sorted(value)}
     return tuple(_tree(one) for one in value) if isinstance(value, tuple) else _leaf(value)
 
@@ -229,7 +229,7 @@ def _entry(key: str, value: Any) -> Tree:
 
 def _leaf(value: Any) -> torch.Tensor:
     """Return an array, a number or a list of numbers as a tensor; floats are float32, the type of weights."""
-    if isinstance(value, np.ndarray) and not value.dtype.isnative:
+    if isinstance(value, np.ndarray) and not (value.dtype.isnative and value.flags.writeable):
         value = value.astype(value.dtype.newbyteorder("="))
     tensor = value if torch.is_tensor(value) else torch.as_tensor(np.asarray(value) if is_array(value) else value)
     return tensor.detach().cpu().to(torch.float32 if tensor.is_floating_point() else tensor.dtype)

@@ -73,6 +73,48 @@ def test_batches_of_usual_models_stay_as_they_were(workers):
     assert Evaluator(convolutions, cross_entropy, images, workers).batch == 256
 
 
+class Rescaled(nn.Linear):
+    """A layer that makes new weights in each pass."""
+
+    def forward(self, inputs):
+        return functional.linear(inputs, 2.0 * self.weight, self.bias)
+
+
+@pytest.mark.parametrize("count", [1, 3, 600])
+def test_tensors_as_large_as_weights_count_once_for_each_thread(workers, count):
+    width = 1500
+    samples = Samples(torch.zeros(count, width), torch.zeros(count, dtype=torch.int64))
+    evaluator = Evaluator(Rescaled(width, width), cross_entropy, samples, workers)
+    weights, each = 4 * width**2, 2 * 4 * width  # scores and their softmax
+    assert evaluator.batch == 256
+    threads = 2 if count > 256 else 1
+    assert threads * weights <= evaluator.peak_bytes <= threads * weights + 1.05 * min(count, 512) * each
+
+
+def test_what_a_first_pass_leaves_behind_is_not_counted(workers):
+    class Remembers(nn.Linear):
+        table = None
+
+        def forward(self, inputs):
+            self.table = torch.ones(1000, 1000) if self.table is None else self.table
+            return super().forward(inputs)
+
+    samples = Samples(torch.zeros(5, 2), torch.zeros(5, dtype=torch.int64))
+    evaluator = Evaluator(Remembers(2, 3), cross_entropy, samples, workers)
+    assert evaluator.batch == 256
+    assert evaluator.peak_bytes < 1000
+
+
+def test_samples_that_need_operations_of_their_own_are_judged_by_the_peaks(workers):
+    class OneByOne(nn.Linear):
+        def forward(self, inputs):
+            return torch.stack([super(OneByOne, self).forward(one) for one in inputs])
+
+    samples = Samples(torch.zeros(300, 2), torch.zeros(300, dtype=torch.int64))
+    evaluator = Evaluator(OneByOne(2, 200_000), cross_entropy, samples, workers)
+    assert evaluator.batch == 128  # scores, before and after they are stacked: 1.6 MB of each sample
+
+
 def test_a_model_that_cannot_be_watched_is_judged_by_its_scores(workers):
     class Shy(nn.Module):
         def __init__(self, model):

@@ -89,7 +89,7 @@ class Objective:
         usual = any(term.function is cross_entropy for term in self.terms)
         known = [term.classes.ignored for term in self.terms if term.classes is not None]
         if not usual and not known:
-            return LabelRule(judged=False)
+            return LabelRule(judged=False, single=True)
         ignored = sorted({*known, *([IGNORED_LABEL] if usual else [])})
         if len(ignored) > 1:
             raise InvalidInputError(f"all losses must have the same ignore_index, got {ignored[0]} and {ignored[1]}")

@@ -13,17 +13,18 @@ from fewjoules.engine.models.layout import Layout, averaged_buffers
 from fewjoules.engine.models.loss import Loss, Value, right_answers, scores, shape_problem, sum_and_weight
 from fewjoules.engine.models.objective import Judged, Measure, Objective
 from fewjoules.engine.models.tree import Tree, call, floats
-from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.ranks import ALONE, Ranks, known_to_ranks
 from fewjoules.engine.simulator.cpu.single import channels_last
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.cuda.precision import arithmetic
 from fewjoules.engine.simulator.federation import SampleSource, first_of
-from fewjoules.engine.simulator.live_bytes import LiveBytes
+from fewjoules.engine.simulator.live_bytes import BytesOfBatch, LiveBytes
 from fewjoules.errors import FewJoulesWarning, InvalidInputError
 from fewjoules.own_code import first_line
 
 _LARGEST_BATCH = {"cpu": 256, "cuda": 4096}
-_BATCH_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # of tensors that a batch may hold at once, but for a single sample
+_BATCH_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # that the samples of a batch may add, but for one
+_FEW, _MORE = 2, 4  # samples of the batches whose bytes are counted
 _Sums = list[tuple[float, float]]  # a sum and its weight of each loss, of the accuracy, and of each metric
 
 
@@ -43,7 +44,7 @@ class Evaluator:
         metrics: Sequence[Measure] = (),
         ranks: Ranks = ALONE,
     ) -> None:
-        """Copy the model, and evaluate it on two samples; refuse metrics that cannot be taken of it."""
+        """Copy the model, and evaluate it on a few samples; refuse metrics that cannot be taken of it."""
         self._ranks = ranks
         self.net = channels_last(copy.deepcopy(model).to(test.device))
         self.net.eval()
@@ -53,8 +54,8 @@ class Evaluator:
         self._buffers = Layout(averaged_buffers(self.net))
         self._unknown: set[str] = set()
         self._gives_outputs = self.objective.needs_outputs or self._can_be_called()
-        self._sample_bytes = self._bytes_of_a_sample()
-        self.batch = batch_for(self._sample_bytes, test.device.type)
+        self._bytes = self._bytes_of_a_batch()
+        self.batch = batch_for(self._bytes.growth, test.device.type)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,8 +71,10 @@ class Evaluator:
         parts = [slice(start, min(start + self.batch, size)) for start in range(0, size, self.batch)]
         run = self._workers.map if self.test.device.type == "cpu" else map
         with arithmetic("float32"):
-            sums = self._ranks.shared_out(parts, lambda own: list(run(self._sums, own)))
-        means = [_mean(column) for column in zip(*sums, strict=True)]
+            sums = self._ranks.shared_out(parts, lambda own: list(run(self._sums_of_part, own)))
+        columns = list(zip(*sums, strict=True))
+        self._require_counted(columns[: len(self.objective.terms)])
+        means = [_mean(column) for column in columns]
         losses, (accuracy, *metrics) = means[: len(self.objective.terms)], means[len(self.objective.terms) :]
         self._warn_of_unknown(metrics)
         return self._total(losses), accuracy, *metrics
@@ -82,7 +85,8 @@ class Evaluator:
         parts = -(-len(self.test) // self.batch)
         at_once = self._workers.threads if self.test.device.type == "cpu" else 1
         together = min(at_once, -(-parts // self._ranks.size))
-        return min(together * self.batch, len(self.test)) * self._sample_bytes
+        samples = min(together * self.batch, len(self.test))
+        return math.ceil(together * self._bytes.peak(samples / together))
 
     @torch.no_grad()
     def knows_accuracy(self) -> bool:
@@ -90,17 +94,28 @@ class Evaluator:
         inputs, targets = first_of(self.test)
         return self._gives_outputs and right_answers(call(self.net, inputs), targets, self._judged.rule) is not None
 
+    def _require_counted(self, losses: Sequence[Sequence[tuple[float, float]]]) -> None:
+        """Refuse a test set of which nothing counts in some loss; all ranks see the same sums."""
+        for term, sums in zip(self.objective.terms, losses, strict=True):
+            if not any(weight for _, weight in sums):
+                name = "the loss" if term.name == "loss" else f"the loss {term.name!r}"
+                sentence = f"test must have a label that counts in {name}, got none in {len(self.test)} samples"
+                raise known_to_ranks(InvalidInputError(sentence))
+
     def _total(self, losses: list[float]) -> float:
         if self.objective.weights == (1.0,):
             return losses[0]
         return math.fsum(weight * loss for weight, loss in zip(self.objective.weights, losses, strict=True))
 
+    def _sums_of_part(self, part: slice) -> _Sums:
+        return self._sums(torch.arange(part.start, part.stop))
+
     @torch.no_grad()
-    def _sums(self, part: slice) -> _Sums:
-        inputs, targets = self.test.take(torch.arange(part.start, part.stop))
+    def _sums(self, numbers: torch.Tensor) -> _Sums:
+        inputs, targets = self.test.take(numbers)
         outputs = self._judged.outputs(inputs) if self._gives_outputs else None
         right = right_answers(outputs, targets, self._judged.rule)
-        size = part.stop - part.start
+        size = len(numbers)
         measures = (*self.objective.terms, *self._metrics)
         values = self._judged.values(outputs, inputs, targets)
         values += [self._measured(metric, outputs, inputs, targets, size) for metric in self._metrics]
@@ -131,23 +146,26 @@ class Evaluator:
         return True
 
     @torch.no_grad()
-    def _bytes_of_a_sample(self) -> int:
-        """Return the most bytes that tensors of a sample hold at once, of those that come and go in an evaluation."""
-        first = slice(0, min(2, len(self.test)))
+    def _bytes_of_a_batch(self) -> BytesOfBatch:
+        """Return the bytes of tensors that come and go in an evaluation; what a first pass leaves behind is not one."""
+        few, more = (torch.arange(size) % len(self.test) for size in (_FEW, _MORE))
         device = self.test.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), arithmetic("float32"):
+            self._sums(few)
             try:
-                with LiveBytes() as live:
-                    self._sums(first)
-                peak = live.peak
+                return BytesOfBatch.between(self._watched(few), _FEW, self._watched(more), _MORE)
             except Exception:  # a few operations, such as flex_attention, cannot be watched
-                self._sums(first)
-                peak = self._bytes_of_scores(first)
-        return -(-peak // first.stop)
+                return BytesOfBatch.of_scores(self._bytes_of_scores(few) / _FEW)
 
-    def _bytes_of_scores(self, part: slice) -> int:
+    def _watched(self, numbers: torch.Tensor) -> LiveBytes:
+        """Return the bytes that lived while these samples were evaluated."""
+        with LiveBytes() as live:
+            self._sums(numbers)
+        return live
+
+    def _bytes_of_scores(self, numbers: torch.Tensor) -> int:
         """Return the bytes of the scores of a batch and of their softmax."""
-        inputs, _ = self.test.take(torch.arange(part.start, part.stop))
+        inputs, _ = self.test.take(numbers)
         found = scores(self._judged.outputs(inputs)) if self._gives_outputs else None
         return 0 if found is None else 2 * found.nbytes
 
@@ -175,8 +193,8 @@ class Evaluator:
                 )
 
 
-def batch_for(sample_bytes: int, device: str) -> int:
-    """Return how many samples, each with so many bytes of tensors, are evaluated at once on a kind of device."""
+def batch_for(sample_bytes: float, device: str) -> int:
+    """Return how many samples, each adding so many bytes of tensors, are evaluated at once on a kind of device."""
     batch = _LARGEST_BATCH[device]
     while batch > 1 and batch * sample_bytes > _BATCH_BYTES[device]:
         batch //= 2

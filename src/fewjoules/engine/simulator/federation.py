@@ -52,6 +52,9 @@ class SampleSource(Protocol):
         None where targets are not one array of whole numbers, or where all samples would have to be read to know it.
         """
 
+    def counted(self, rule: LabelRule) -> torch.Tensor | None:
+        """Return which samples have a label that counts; None where all do, or as for ``label_range``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Samples:
@@ -94,6 +97,13 @@ class Samples:
             return None
         counted = labels[rule.counted(labels)] if rule.leaves_out(labels) else labels
         return (int(counted.min()), int(counted.max())) if counted.numel() else None
+
+    def counted(self, rule: LabelRule) -> torch.Tensor | None:
+        """Return which samples have a label that counts; None where all do, or without such labels."""
+        labels = self.targets
+        if not torch.is_tensor(labels) or labels.is_floating_point() or not rule.leaves_out(labels):
+            return None
+        return rule.counted(labels).reshape(len(labels), -1).any(1)
 
 
 def first_of(samples: SampleSource, count: int = 1) -> Batch:

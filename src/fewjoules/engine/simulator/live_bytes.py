@@ -1,23 +1,32 @@
 """Bytes of the tensors that live at the same time while code runs: counted from their sizes, the same in every run."""
 
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fewjoules.arrays import FloatArray
+
 
 class LiveBytes(TorchDispatchMode):
-    """Within ``with``, ``peak`` is the most bytes that new tensors held at once; scratch of kernels is not seen."""
+    """Within ``with``, ``trail`` gets the bytes that new tensors hold after each operation; scratch is not seen."""
 
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
         """Count from zero."""
         super().__init__()
-        self.peak = 0
+        self.trail: list[int] = []
         self._now = 0
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that new tensors held at once."""
+        return max(self.trail, default=0)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and count the memory of its results that is not memory of its arguments."""
@@ -28,11 +37,42 @@ class LiveBytes(TorchDispatchMode):
                 given.add(storage._cdata)
                 self._now += storage.nbytes()
                 weakref.finalize(storage, self._freed, storage.nbytes()).atexit = False
-        self.peak = max(self.peak, self._now)
+        self.trail.append(self._now)
         return found
 
     def _freed(self, count: int) -> None:
         self._now -= count
+
+
+@dataclass(frozen=True, slots=True)
+class BytesOfBatch:
+    """Bytes that live at each moment of a batch: those that do not depend on its size, and those of each sample."""
+
+    constant: FloatArray
+    each: FloatArray
+
+    @classmethod
+    def of_scores(cls, count: float) -> "BytesOfBatch":
+        """Return the bytes of a batch of which only these, of each sample, are known."""
+        return cls(np.zeros(1), np.array([float(count)]))
+
+    @classmethod
+    def between(cls, small: LiveBytes, size: int, large: LiveBytes, larger_size: int) -> "BytesOfBatch":
+        """Return the line through two batches, moment by moment, or of their peaks if they took other operations."""
+        same = len(small.trail) == len(large.trail) > 0
+        trails = (small.trail, large.trail) if same else ([small.peak], [large.peak])
+        less, more = (np.array(trail, dtype=np.float64) for trail in trails)
+        each = np.maximum((more - less) / (larger_size - size), 0.0)
+        return cls(np.maximum(less - size * each, 0.0), each)
+
+    @property
+    def growth(self) -> float:
+        """Bytes that another sample adds where it adds most."""
+        return float(self.each.max())
+
+    def peak(self, size: float) -> float:
+        """Return the most bytes that a batch of this size holds at once."""
+        return float((self.constant + size * self.each).max())
 
 
 def _storages(tree: Any) -> list[torch.UntypedStorage]:

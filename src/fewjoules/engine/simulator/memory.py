@@ -1,6 +1,6 @@
 """Memory that a training takes at its peak, beyond what is in use before its first round: estimated from shapes alone.
 
-Only what is certain is counted, so that a training that fits is not refused; docs/training.md says how near it comes.
+It rather leaves something out than refuses a training that fits; docs/training.md says how near it comes.
 """
 
 import math

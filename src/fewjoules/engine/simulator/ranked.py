@@ -7,9 +7,10 @@ do. The sums of the mean update pass from rank to rank, each adding its own: 8 b
 on GPUs, however many clients there are.
 """
 
+import contextlib
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ class RankedBackend:
         """Run this rank's part of a round, and form the mean with the others."""
         parts = parts_of_ranks(plan, self.chunk, self.ranks.size)
         own = parts[self.ranks.rank]
-        self._move_states(plan, parts, state.weights.numel())
         with self.ranks.together():
+            self._move_states(plan, parts, state.weights.numel())
             done = self.local.run_part(state, plan, own) if own.start < own.stop else None
         meanwhile()
         counts = [part.stop - part.start for part in parts]
@@ -127,8 +128,8 @@ class RankedBackend:
         return means[: sums.numel()], means[sums.numel() :]
 
     def _move_states(self, plan: RoundPlan, parts: list[slice], size: int) -> None:
-        """Bring what participants keep to the ranks that run them."""
-        names = kept_vectors(plan.options)
+        """Bring what participants keep to the ranks that run them; raise what fails here when all have moved."""
+        names, errors = kept_vectors(plan.options), list[Exception]()
         if self._owners is None:
             self._owners = self._told_owners()
         for rank, part in enumerate(parts):
@@ -136,27 +137,46 @@ class RankedBackend:
                 owner = self._owners.get(client, rank)
                 self._owners[client] = rank
                 if owner != rank and owner == self.ranks.rank:
-                    self._send_state(client, names, rank)
+                    self._send_state(client, names, size, rank, errors)
                 elif owner != rank and rank == self.ranks.rank:
-                    self._receive_state(client, names, size, owner)
+                    self._receive_state(client, names, size, owner, errors)
+        if errors:
+            raise errors[0]
 
     def _told_owners(self) -> dict[int, int]:
         """Return the owners of all clients after a restore."""
         told = [json.loads(text) for text in self.ranks.texts(json.dumps(self._restored.tolist()))]
         return {client: rank for rank, clients in enumerate(told) for client in clients}
 
-    def _send_state(self, client: int, names: tuple[str, ...], to: int) -> None:
-        state = self.local.client_state(client)
-        assert state is not None
-        self.ranks.send(torch.tensor([state.steps]), to)
+    def _send_state(self, client: int, names: tuple[str, ...], size: int, to: int, errors: list[Exception]) -> None:
+        """Send what a client keeps, or zeros where it cannot be read: the other rank waits for it."""
+        state = None
+        with _noted(errors):
+            state = self.local.client_state(client)
+            assert state is not None
+        self.ranks.send(torch.tensor([0 if state is None else state.steps]), to)
         for name in names:
-            self.ranks.send(torch.from_numpy(np.ascontiguousarray(getattr(state, name))), to)
-        self.local.drop_client(client)
+            vector = np.zeros(size, np.float32) if state is None else np.ascontiguousarray(getattr(state, name))
+            self.ranks.send(torch.from_numpy(vector), to)
+        with _noted(errors):
+            self.local.drop_client(client)
 
-    def _receive_state(self, client: int, names: tuple[str, ...], size: int, owner: int) -> None:
+    def _receive_state(
+        self, client: int, names: tuple[str, ...], size: int, owner: int, errors: list[Exception]
+    ) -> None:
         steps = int(self.ranks.receive(torch.zeros(1, dtype=torch.int64), owner))
         vectors: dict[str, Any] = {name: self.ranks.receive(torch.zeros(size), owner).numpy() for name in names}
-        self.local.put_client(client, ClientState(**vectors, steps=steps))
+        with _noted(errors):
+            self.local.put_client(client, ClientState(**vectors, steps=steps))
+
+
+@contextlib.contextmanager
+def _noted(errors: list[Exception]) -> Iterator[None]:
+    """Note an error and go on."""
+    try:
+        yield
+    except Exception as error:
+        errors.append(error)
 
 
 def parts_of_ranks(plan: RoundPlan, chunk: int, ranks: int) -> list[slice]:

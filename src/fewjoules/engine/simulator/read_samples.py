@@ -114,6 +114,11 @@ class ReadSamples:
         labels = self.labels()
         return None if labels is None else Samples(torch.empty(0), torch.from_numpy(labels)).label_range(rule)
 
+    def counted(self, rule: LabelRule) -> torch.Tensor | None:
+        """Return which samples have a label that counts; None where it is not known."""
+        labels = self.labels()
+        return None if labels is None else Samples(torch.empty(0), torch.from_numpy(labels)).counted(rule)
+
     def loaded(self) -> Samples:
         """Read all samples into memory."""
         found: list[torch.Tensor] = []
@@ -207,6 +212,11 @@ class SelectedSamples:
     def label_range(self, rule: LabelRule) -> tuple[int, int] | None:
         """Return that of all samples, selected or not."""
         return self.samples.label_range(rule)
+
+    def counted(self, rule: LabelRule) -> torch.Tensor | None:
+        """Return which of the selected samples have a label that counts; None where it is not known."""
+        found = self.samples.counted(rule)
+        return None if found is None else found.cpu()[torch.from_numpy(self.numbers)]
 
 
 def _joined(trees: list[object]) -> object:

@@ -16,9 +16,10 @@ from fewjoules.engine.models.frozen import sharing, was_written
 from fewjoules.engine.models.layout import ModelParts
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.models.networks import parameter_count
-from fewjoules.engine.models.objective import Measure
+from fewjoules.engine.models.objective import Measure, Objective
 from fewjoules.engine.models.tree import described, shapes_of
 from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.simulator.counted import require_counted_clients, require_counted_test
 from fewjoules.engine.simulator.cpu.backend import CpuBackend
 from fewjoules.engine.simulator.cpu.workers import Workers
 from fewjoules.engine.simulator.evaluate import Evaluator
@@ -70,6 +71,7 @@ class Simulator(Coordinator):
             )
         if options.precision == "tf32" and device.type != "cuda":
             raise InvalidInputError("precision = 'tf32' needs a GPU; on the processor use float32")
+        require_counted_clients(federation, Objective.of(loss).rule)
         self.options, self.federation, self.sizes = options, federation, federation.sizes
         accounts = Accounts(fleet, options, parameter_count(model))
         self._given, self._model = model, sharing(model, device)
@@ -109,6 +111,7 @@ class Simulator(Coordinator):
                 )
         model = self._model if model is self._given else model
         probed(model, loss, test)
+        require_counted_test(test, Objective.of(loss).rule)
         evaluator = Evaluator(model, loss, test, self.workers, measures, self.ranks)
         self.metrics_table = METRICS.with_metrics(names)
         self._require_target(evaluator)

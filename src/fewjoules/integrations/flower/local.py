@@ -1,5 +1,6 @@
 """Local steps of a node on its own data: those of the simulator, with the same batches and the same random draws."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,6 @@ def _row(vector: object, device: torch.device) -> torch.Tensor | None:
 def local_training(model: Any, inputs: Any, targets: Any, loss: Loss | None = None) -> LocalTraining:
     """Return the training of a module, or of what a function returns, on inputs and targets."""
     made = model if isinstance(model, nn.Module) else model()
-    given = torch.as_tensor(inputs).device if not isinstance(inputs, dict | tuple) else torch.device("cpu")
+    given = torch.as_tensor(inputs).device if not isinstance(inputs, Mapping | tuple) else torch.device("cpu")
     samples = tensors_of((inputs, targets), given, "the node's data", rule_of(loss))
     return LocalTraining(made, samples, loss or cross_entropy)
