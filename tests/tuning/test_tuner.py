@@ -3,6 +3,7 @@
 import contextlib
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from fewjoules.errors import InvalidInputError, TargetOutOfReachError
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.books import Budget
 from fewjoules.tuning.design import Decision, joules_table
+from fewjoules.tuning.finals import _may_win
 from fewjoules.tuning.planning import FleetPlanning
 from fewjoules.tuning.race import Arm
 from fewjoules.tuning.replanning import replan
+from tests.tuning.curves import result_of
 from tests.tuning.worlds import SyntheticLaboratory, World, score, scores, tuner_of
 
 WORLDS = range(60)  # 20 of each kind of fleet
@@ -240,6 +243,16 @@ def test_a_pilot_that_was_trained_before_is_told_once():
     before = list(search.pilots), search.books.client_steps
     assert search.run([before[0][0].spec]) == [before[0][0]]
     assert (search.pilots, search.books.client_steps) == before
+
+
+@pytest.mark.parametrize(
+    ("losses", "may"),
+    [((2.0, 0.9), False), ((0.9, 0.8), True), ((2.0, 1.1), True), ((2.1, 2.0), False)],
+    ids=["there later", "there sooner", "on the way", "far behind"],
+)
+def test_a_later_finalist_is_followed_only_where_it_may_be_the_first(losses, may):
+    search = SimpleNamespace(aim=Aim("loss", 1.0))
+    assert _may_win(search, result_of([40, 80], losses, reached=losses[-1] <= 1.0), 80.0) is may
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def train_to_target(search: Search, race: Race) -> Arm:
     given_up: list[Arm] = []
     for arm in finalists:
         limit = _most_steps(search, race, best)
-        if best is not None and search.aim.expected_steps(race.results[arm]) > CLOSE * limit:
+        if best is not None and not _may_win(search, race.results[arm], limit):
             continue
         if not _is_affordable(search, race, arm, limit, none_yet=best is None, first=best is None and not given_up):
             break
@@ -63,6 +63,12 @@ def _most_steps(search: Search, race: Race, best: Arm | None) -> float:
     if best is None:
         return PATIENCE * max(expected_steps(search, race), race.heat)
     return search.aim.expected_steps(race.results[best])
+
+
+def _may_win(search: Search, result: PilotResult, limit: float) -> bool:
+    """Whether a later finalist may get to the target before the best one, which took ``limit`` steps."""
+    expected = search.aim.expected_steps(result)
+    return expected < limit if result.reached else expected <= CLOSE * limit
 
 
 def _is_affordable(search: Search, race: Race, arm: Arm, limit: float, *, none_yet: bool, first: bool) -> bool:
