@@ -71,11 +71,11 @@ def _chosen(
 ) -> Execution:
     probe = probed(model, loss, samples)
     averaged = averaged_buffers(model)
-    _warn_of_lost([name for name in probe.written if name not in averaged])
+    _warn_of_lost(model, [name for name in probe.written if name not in averaged])
     _warn_of_constant(model, {name: one.numel() for name, one in averaged.items() if name not in probe.written})
     floats = max(1, probe.activations * batch)
     trial = Trial(model, loss, first_of(samples, 2 if equal_batches else TRIAL_SAMPLES))
-    reason = trial.problem([name for name in probe.written if name in averaged])
+    reason = trial.problem(probe.written)
     if reason is None and probe.scalar and not equal_batches:
         reason = "its loss is one number per batch, and clients have batches of different sizes"
     if reason is None:
@@ -104,10 +104,13 @@ def _chunk(model: nn.Module, device: torch.device, clients: int, floats: int, wa
     return stacked, chunk if stacked else 1
 
 
-def _warn_of_lost(buffers: list[str]) -> None:
-    if buffers:
+def _warn_of_lost(model: nn.Module, written: list[str]) -> None:
+    """Warn of buffers of the model's state that do not keep what the model writes to them, but for counts."""
+    state = model.state_dict()
+    lost = [name for name in written if name in state and state[name].is_floating_point()]
+    if lost:
         warnings.warn(
-            f"the model writes to {', '.join(buffers)}, which stays at its first values: "
+            f"the model writes to {', '.join(lost)}, which stays at its first values: "
             "only buffers of float32 are sent and averaged",
             FewJoulesWarning,
             stacklevel=5,

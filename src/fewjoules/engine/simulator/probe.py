@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from fewjoules.engine.models.frozen import bits
 from fewjoules.engine.models.labels import LabelRule
-from fewjoules.engine.models.layout import copied
+from fewjoules.engine.models.layout import averaged_buffers, buffer_places, copied, require_shape
 from fewjoules.engine.models.loss import Loss, Value, class_count, scores, shape_problem
 from fewjoules.engine.models.objective import Judged, Objective
 from fewjoules.engine.models.tree import Tree, described, leaves
@@ -20,8 +21,7 @@ from fewjoules.errors import InvalidInputError
 class Probe:
     """What a forward pass showed: floats that the layers give for a sample, and whether random numbers were drawn.
 
-    ``scalar``: a loss is one number for the whole batch. ``written``: floating-point buffers of the model's state that
-    the pass changed.
+    ``scalar``: a loss is one number for the whole batch. ``written``: buffers that the pass changed.
     """
 
     activations: int
@@ -37,7 +37,8 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
     first, objective = leaves(inputs)[0], Objective.of(loss)
     judged = Judged(copied(model).to(first.device), objective)
     judged.net.train()
-    buffers = {name: buffer.clone() for name, buffer in _float_buffers(judged.net).items()}
+    buffers = {name: None if one is None else one.clone() for name, one in _buffers(judged.net).items()}
+    sent = averaged_buffers(judged.net).keys()
     counts: list[int] = []
     for module in judged.net.modules():
         if not list(module.children()):
@@ -53,18 +54,23 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
             raise InvalidInputError("the loss must depend on the weights that are trained, got one without a gradient")
         seeded = any(not torch.equal(old, new) for old, new in zip(before, _rng_states(devices), strict=True))
     scalar = any(torch.is_tensor(value) and value.ndim == 0 for value in values)
-    after = _float_buffers(judged.net)
-    written = tuple(name for name, value in buffers.items() if name in after and not _same(value, after[name]))
+    after = _buffers(judged.net)
+    written = tuple(name for name, one in after.items() if not _same(buffers.get(name), one))
+    for name in filter(sent.__contains__, written):
+        require_shape(name, buffers.get(name), after[name])
     return Probe(sum(counts) // len(first), seeded, scalar, written)
 
 
-def _float_buffers(net: nn.Module) -> dict[str, torch.Tensor]:
-    kept = net.state_dict().keys()
-    return {name: one for name, one in net.named_buffers() if one.is_floating_point() and name in kept}
+def _buffers(net: nn.Module) -> dict[str, torch.Tensor | None]:
+    """Return all buffers of a model by name, also those that are None, but for sparse ones."""
+    found = {name: module._buffers[own_name] for name, module, own_name in buffer_places(net)}
+    return {name: one for name, one in found.items() if one is None or one.layout == torch.strided}
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
+def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(bits(one), bits(other))
 
 
 def _require_labels(outputs: Any, targets: Tree | None, samples: SampleSource, rule: LabelRule) -> None:
