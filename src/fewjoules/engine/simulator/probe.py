@@ -45,14 +45,14 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
             module.register_forward_hook(lambda _m, _i, out: counts.append(_entries(out)))
     devices = [first.device] if first.is_cuda else []
     with torch.random.fork_rng(devices=devices):
-        before = _rng_states(devices)
+        before = rng_states(devices)
         outputs = _outputs(judged, inputs) if objective.needs_outputs else None
         if judged.rule.judged:
             _require_labels(outputs, targets, samples, judged.rule)
         values = _values(judged, outputs, inputs, targets)
         if not objective.total(values, None).requires_grad:
             raise InvalidInputError("the loss must depend on the weights that are trained, got one without a gradient")
-        seeded = any(not torch.equal(old, new) for old, new in zip(before, _rng_states(devices), strict=True))
+        seeded = any(not torch.equal(old, new) for old, new in zip(before, rng_states(devices), strict=True))
     scalar = any(torch.is_tensor(value) and value.ndim == 0 for value in values)
     after = _buffers(judged.net)
     written = tuple(name for name, one in after.items() if not _same(buffers.get(name), one))
@@ -139,5 +139,6 @@ def _entries(output: Any) -> int:
     return output.numel() if torch.is_tensor(output) else 0
 
 
-def _rng_states(devices: list[torch.device]) -> list[torch.Tensor]:
+def rng_states(devices: list[torch.device]) -> list[torch.Tensor]:
+    """Return the states of PyTorch's random numbers, on the processor and on these GPUs."""
     return [torch.random.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
