@@ -21,14 +21,21 @@ from fewjoules.engine.simulator.federation import Batch
 from fewjoules.engine.simulator.probe import rng_states
 from fewjoules.engine.simulator.stack.model import ClientModel
 
-_TRIES = 3  # a stack of another model differs at all weights
+_TRIES = 3  # with other weights each; only a stack of another model differs at all of them
 _MOVED = 0.1  # of a tensor's typical weight: a layer that keeps its first weights shows in the loss
 _NUDGED = 1e-5  # of each weight and input: what this changes is as sensitive to rounding
 _AS_SENSITIVE = 10.0  # times as much as nudging changes a tensor, rounding may
-_ROUNDING = 1e-4  # of the largest number of a tensor
-_NOISE = 1e-5  # of the largest number of all tensors of a kind: one that would be zero is rounding and nothing else
+_GRADIENT, _BUFFER, _LOSS = "gradient of {}", "value of {}", "{}"  # kinds of tensors, in the words of a warning
+_ROUNDING = {  # shares of a tensor's largest number and of that of its kind, as of gradients that would be zero
+    _GRADIENT: (
+        0.1,
+        1e-3,
+    ),  # which jumps, as the loss does not, where rounding takes numbers to the other side of a relu
+    _BUFFER: (1e-4, 1e-5),
+    _LOSS: (1e-4, 0.0),
+}
 
-_Step = dict[str, Tensors]  # tensors by name, in three kinds: gradients, new buffers and the loss
+_Step = dict[str, Tensors]  # tensors by kind and by name
 
 
 class Comparison:
@@ -47,10 +54,7 @@ class Comparison:
         self._grain = 0.0
 
     def difference(self, model: nn.Module) -> str | None:
-        """Return what differs by more than rounding explains; None if nothing does, or if it cannot be told.
-
-        Where rounding decides on which side of a kink a number is, it does so at some weights only.
-        """
+        """Return what differs by more than rounding explains; None if nothing does, or if it cannot be told."""
         found = None
         with torch.random.fork_rng(devices=self._devices), arithmetic("float32"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -61,12 +65,13 @@ class Comparison:
         return found
 
     def _difference_at(self, weights: torch.Tensor, model: nn.Module) -> str | None:
+        """Return the first kind of what differs at these weights, with the tensor that differs most."""
         alone = self._alone(weights, model)
         if alone is None:
             return None
         stacked, nudged = self._stacked(weights)
         for kind, tensors in alone.items():
-            excess = self._excess(tensors, stacked[kind], nudged[kind])
+            excess = self._excess(_ROUNDING[kind], tensors, stacked[kind], nudged[kind])
             if excess:
                 return kind.format(max(excess, key=excess.__getitem__))
         return None
@@ -114,15 +119,18 @@ class Comparison:
 
     def _step(self, gradients: list[torch.Tensor], buffers: Tensors, loss: torch.Tensor) -> _Step:
         named = dict(zip(self._stack.parameters.shapes, gradients, strict=True))
-        return {"gradient of {}": named, "value of {}": buffers, "{}": {"loss": loss}}
+        return {_GRADIENT: named, _BUFFER: buffers, _LOSS: {"loss": loss}}
 
-    def _excess(self, alone: Tensors, stacked: Tensors, nudged: Tensors) -> dict[str, float]:
+    def _excess(
+        self, rounding: tuple[float, float], alone: Tensors, stacked: Tensors, nudged: Tensors
+    ) -> dict[str, float]:
         """Return of each tensor that differs how many times more it does than rounding explains."""
-        noise = _NOISE * max(map(_largest, alone.values()), default=0.0)
+        own, common = (max(share, 10.0 * self._grain) for share in rounding)
+        noise = common * max(map(_largest, alone.values()), default=0.0)
         excess = {}
         for name, one in alone.items():
             sensitive = _AS_SENSITIVE * _largest(nudged[name] - stacked[name])
-            allowed = max(_ROUNDING, 10.0 * self._grain) * _largest(one) + noise + sensitive
+            allowed = own * _largest(one) + noise + sensitive
             found = _largest(stacked[name] - one)
             if found > allowed:
                 excess[name] = found / allowed if allowed else math.inf
