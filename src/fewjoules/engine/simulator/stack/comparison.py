@@ -26,14 +26,10 @@ _MOVED = 0.1  # of a tensor's typical weight: a layer that keeps its first weigh
 _NUDGED = 1e-5  # of each weight and input: what this changes is as sensitive to rounding
 _AS_SENSITIVE = 10.0  # times as much as nudging changes a tensor, rounding may
 _GRADIENT, _BUFFER, _LOSS = "gradient of {}", "value of {}", "{}"  # kinds of tensors, in the words of a warning
-_ROUNDING = {  # shares of a tensor's largest number and of that of its kind, as of gradients that would be zero
-    _GRADIENT: (
-        0.1,
-        1e-3,
-    ),  # which jumps, as the loss does not, where rounding takes numbers to the other side of a relu
-    _BUFFER: (1e-4, 1e-5),
-    _LOSS: (1e-4, 0.0),
-}
+# What rounding may do: shares of the largest number of a tensor, and of that of all of its kind. Gradients jump, as the
+# loss does not, where rounding takes numbers to the other side of a relu; some would be zero and are rounding alone.
+_ROUNDING = {_GRADIENT: (0.1, 1e-3), _BUFFER: (1e-4, 1e-5), _LOSS: (1e-4, 0.0)}
+_GRAINS = 10.0  # times the rounding of one number, where modules compute in fewer bits
 
 _Step = dict[str, Tensors]  # tensors by kind and by name
 
@@ -125,7 +121,7 @@ class Comparison:
         self, rounding: tuple[float, float], alone: Tensors, stacked: Tensors, nudged: Tensors
     ) -> dict[str, float]:
         """Return of each tensor that differs how many times more it does than rounding explains."""
-        own, common = (max(share, 10.0 * self._grain) for share in rounding)
+        own, common = (max(share, _GRAINS * self._grain) for share in rounding)
         noise = common * max(map(_largest, alone.values()), default=0.0)
         excess = {}
         for name, one in alone.items():
