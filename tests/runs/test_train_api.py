@@ -337,7 +337,8 @@ class Locked(nn.Linear):
 )
 def test_models_that_cannot_be_copied_or_were_compiled_are_refused():
     old = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3)))
-    assert_refused(["'weight' of the module '0'", "torch.nn.utils.parametrizations.weight_norm"], old)
+    for model in (old, nn.Sequential(*old, nn.Linear(3, 3).requires_grad_(False))):
+        assert_refused(["'weight' of the module '0'", "torch.nn.utils.parametrizations.weight_norm"], model)
     assert_refused(["the model must be one that copy.deepcopy can copy", "TypeError: cannot pickle"], Locked())
     for compiled in (torch.jit.script(nn.Linear(4, 3)), torch.jit.trace(nn.Linear(4, 3), torch.zeros(2, 4))):
         assert_refused(["ordinary modules", "a module compiled by torch.jit"], compiled)

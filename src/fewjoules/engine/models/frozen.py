@@ -4,11 +4,12 @@ The caller's model is never used itself, so it stays as it is even if its code w
 does so in its first pass gets copies that share nothing, like those of a model without frozen parameters.
 """
 
-import copy
 from typing import Any
 
 import torch
 from torch import nn
+
+from fewjoules.engine.models.layout import copied
 
 
 class Frozen(nn.Parameter):
@@ -37,16 +38,15 @@ def sharing(model: nn.Module, device: torch.device) -> nn.Module:
         return model
     same = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     shared = {id(one): Frozen(one.detach().to(device, copy=True), requires_grad=False) for one in frozen}
-    return copy.deepcopy(model, same | shared)
+    return copied(model, same | shared)
 
 
 def was_written(shared: nn.Module, model: nn.Module) -> bool:
     """Tell whether a copy wrote to the frozen parameters that ``sharing`` made of those of the model."""
     pairs = zip(shared.parameters(), model.parameters(), strict=True)
-    return any(
-        isinstance(one, Frozen) and not torch.equal(_bits(one), _bits(given, one.device)) for one, given in pairs
-    )
+    return any(isinstance(one, Frozen) and not torch.equal(bits(one), bits(given, one.device)) for one, given in pairs)
 
 
-def _bits(tensor: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+def bits(tensor: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+    """Return a tensor as the bytes that it is made of, on another device if one is given."""
     return tensor.detach().to(device).contiguous().reshape(-1).view(torch.uint8)

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -87,10 +88,19 @@ def averaged_buffers(net: nn.Module) -> Tensors:
     return {name: one for name, one in net.named_buffers() if one.dtype == torch.float32 and name in kept}
 
 
-def copied(net: nn.Module) -> nn.Module:
-    """Return a copy of a model; refuse one that cannot be copied."""
+def buffer_places(net: nn.Module) -> list[tuple[str, nn.Module, str]]:
+    """Return the name of every buffer, also of those that are None, with its module and its name there."""
+    places = ((prefix, module, name) for prefix, module in net.named_modules() for name in module._buffers)
+    return [(f"{prefix}.{name}" if prefix else name, module, name) for prefix, module, name in places]
+
+
+def copied(net: nn.Module, shared: dict[int, Any] | None = None) -> nn.Module:
+    """Return a copy of a model; refuse one that cannot be copied.
+
+    The copy has the ``shared`` objects in place of those with these ids.
+    """
     try:
-        return copy.deepcopy(net)
+        return copy.deepcopy(net, shared)
     except (MemoryError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
@@ -133,6 +143,15 @@ def require_trainable(net: nn.Module) -> dict[str, nn.Parameter]:
         if parameter.dtype != torch.float32:
             raise InvalidInputError(f"model parameters must be float32, got {parameter.dtype} for {name}")
     return trained
+
+
+def require_shape(name: str, buffer: torch.Tensor | None, found: torch.Tensor | None) -> None:
+    """Refuse a tensor of another shape in the place of a buffer that is sent."""
+    if buffer is not None and found is not None and found.shape != buffer.shape:
+        raise InvalidInputError(
+            f"the model must keep the shape {tuple(buffer.shape)} of its buffer {name}, got {tuple(found.shape)} "
+            "after a step"
+        )
 
 
 def _module(name: str) -> str:

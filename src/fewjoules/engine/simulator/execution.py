@@ -22,6 +22,7 @@ _FEW_CONSTANTS = 0.01  # numbers for each weight that may be sent in vain withou
 _GPU_SHARE = 0.4  # share of a GPU's memory that a chunk in training may take
 _KEPT_COPIES = 6  # copies of each activation that live at once: patches, gradients, tensors saved for backward
 _WEIGHT_COPIES = 5  # copies of a client's weights: before and after a step, gradient, velocity, update
+_MIXED = "the loss of a sample depends on the rest of its batch, and clients have batches of different sizes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +72,22 @@ def _chosen(
 ) -> Execution:
     probe = probed(model, loss, samples)
     averaged = averaged_buffers(model)
-    _warn_of_lost([name for name in probe.written if name not in averaged])
+    _warn_of_lost(model, [name for name in probe.written if name not in averaged])
     _warn_of_constant(model, {name: one.numel() for name, one in averaged.items() if name not in probe.written})
     floats = max(1, probe.activations * batch)
-    trial = Trial(model, loss, first_of(samples, 2 if equal_batches else TRIAL_SAMPLES))
-    reason = trial.problem([name for name in probe.written if name in averaged])
+    tried = max(2, min(batch, TRIAL_SAMPLES)) if equal_batches else TRIAL_SAMPLES
+    trial = Trial(model, loss, first_of(samples, tried))
+    reason = trial.problem(probe.written)
     if reason is None and probe.scalar and not equal_batches:
         reason = "its loss is one number per batch, and clients have batches of different sizes"
     if reason is None:
         stacked, together = _chunk(model, samples.device, clients, floats, chunk)
-        if not stacked or equal_batches or not trial.mixes_samples(seeded=probe.seeded):
+        if stacked:
+            reason = trial.difference(seeded=probe.seeded)
+            if reason is None and not equal_batches and trial.mixes_samples(seeded=probe.seeded):
+                reason = _MIXED
+        if reason is None:
             return Execution(stacked=stacked, chunk=together, seeded=probe.seeded, activations=floats)
-        reason = "the loss of a sample depends on the rest of its batch, and clients have batches of different sizes"
     warnings.warn(f"clients train one by one, which is slower: {reason}", FewJoulesWarning, stacklevel=4)
     return Execution(stacked=False, chunk=1, seeded=probe.seeded, activations=floats)
 
@@ -104,10 +109,13 @@ def _chunk(model: nn.Module, device: torch.device, clients: int, floats: int, wa
     return stacked, chunk if stacked else 1
 
 
-def _warn_of_lost(buffers: list[str]) -> None:
-    if buffers:
+def _warn_of_lost(model: nn.Module, written: list[str]) -> None:
+    """Warn of buffers of the model's state that do not keep what the model writes to them, but for counts."""
+    state = model.state_dict()
+    lost = [name for name in written if name in state and state[name].is_floating_point()]
+    if lost:
         warnings.warn(
-            f"the model writes to {', '.join(buffers)}, which stays at its first values: "
+            f"the model writes to {', '.join(lost)}, which stays at its first values: "
             "only buffers of float32 are sent and averaged",
             FewJoulesWarning,
             stacklevel=5,

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from fewjoules.engine.models.frozen import bits
 from fewjoules.engine.models.labels import LabelRule
-from fewjoules.engine.models.layout import copied
+from fewjoules.engine.models.layout import averaged_buffers, buffer_places, copied, require_shape
 from fewjoules.engine.models.loss import Loss, Value, class_count, scores, shape_problem
 from fewjoules.engine.models.objective import Judged, Objective
 from fewjoules.engine.models.tree import Tree, described, leaves
@@ -20,8 +21,7 @@ from fewjoules.errors import InvalidInputError
 class Probe:
     """What a forward pass showed: floats that the layers give for a sample, and whether random numbers were drawn.
 
-    ``scalar``: a loss is one number for the whole batch. ``written``: floating-point buffers of the model's state that
-    the pass changed.
+    ``scalar``: a loss is one number for the whole batch. ``written``: buffers that the pass changed.
     """
 
     activations: int
@@ -37,34 +37,40 @@ def probed(model: nn.Module, loss: Loss | Objective, samples: SampleSource, coun
     first, objective = leaves(inputs)[0], Objective.of(loss)
     judged = Judged(copied(model).to(first.device), objective)
     judged.net.train()
-    buffers = {name: buffer.clone() for name, buffer in _float_buffers(judged.net).items()}
+    buffers = {name: None if one is None else one.clone() for name, one in _buffers(judged.net).items()}
+    sent = averaged_buffers(judged.net).keys()
     counts: list[int] = []
     for module in judged.net.modules():
         if not list(module.children()):
             module.register_forward_hook(lambda _m, _i, out: counts.append(_entries(out)))
     devices = [first.device] if first.is_cuda else []
     with torch.random.fork_rng(devices=devices):
-        before = _rng_states(devices)
+        before = rng_states(devices)
         outputs = _outputs(judged, inputs) if objective.needs_outputs else None
         if judged.rule.judged:
             _require_labels(outputs, targets, samples, judged.rule)
         values = _values(judged, outputs, inputs, targets)
         if not objective.total(values, None).requires_grad:
             raise InvalidInputError("the loss must depend on the weights that are trained, got one without a gradient")
-        seeded = any(not torch.equal(old, new) for old, new in zip(before, _rng_states(devices), strict=True))
+        seeded = any(not torch.equal(old, new) for old, new in zip(before, rng_states(devices), strict=True))
     scalar = any(torch.is_tensor(value) and value.ndim == 0 for value in values)
-    after = _float_buffers(judged.net)
-    written = tuple(name for name, value in buffers.items() if name in after and not _same(value, after[name]))
+    after = _buffers(judged.net)
+    written = tuple(name for name, one in after.items() if not _same(buffers.get(name), one))
+    for name in filter(sent.__contains__, written):
+        require_shape(name, buffers.get(name), after[name])
     return Probe(sum(counts) // len(first), seeded, scalar, written)
 
 
-def _float_buffers(net: nn.Module) -> dict[str, torch.Tensor]:
-    kept = net.state_dict().keys()
-    return {name: one for name, one in net.named_buffers() if one.is_floating_point() and name in kept}
+def _buffers(net: nn.Module) -> dict[str, torch.Tensor | None]:
+    """Return all buffers of a model by name, also those that are None, but for sparse ones."""
+    found = {name: module._buffers[own_name] for name, module, own_name in buffer_places(net)}
+    return {name: one for name, one in found.items() if one is None or one.layout == torch.strided}
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
+def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(bits(one), bits(other))
 
 
 def _require_labels(outputs: Any, targets: Tree | None, samples: SampleSource, rule: LabelRule) -> None:
@@ -133,5 +139,6 @@ def _entries(output: Any) -> int:
     return output.numel() if torch.is_tensor(output) else 0
 
 
-def _rng_states(devices: list[torch.device]) -> list[torch.Tensor]:
+def rng_states(devices: list[torch.device]) -> list[torch.Tensor]:
+    """Return the states of PyTorch's random numbers, on the processor and on these GPUs."""
     return [torch.random.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fewjoules.engine.models.frozen import Frozen
-from fewjoules.engine.models.layout import Layout, averaged_buffers, require_trainable
+from fewjoules.engine.models.layout import Layout, averaged_buffers, buffer_places, require_shape, require_trainable
 from fewjoules.engine.models.loss import Loss, mean_right
 from fewjoules.engine.models.objective import Judged, Objective
 from fewjoules.engine.models.tree import Tree
@@ -36,17 +36,13 @@ class SingleModel:
         ]
         self._counters = [b for name, b in self.net.named_buffers() if name not in averaged]
         self._first_counts = [counter.clone() for counter in self._counters]
-        self._places = [
-            (module, name, buffer)
-            for module in self.net.modules()
-            for name, buffer in module._buffers.items()
-            if buffer is not None and name not in module._non_persistent_buffers_set
-        ]
+        self._places = [(*place, place[1]._buffers[place[2]]) for place in buffer_places(self.net)]
 
     @torch.no_grad()
     def start(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
         """Load weights and buffers; other buffers, such as counts of steps, restart and are never sent."""
-        self._take_back_buffers()
+        for _, module, own_name, buffer in self._places:  # where the module may have put another
+            module._buffers[own_name] = buffer
         for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
             if tensors:
                 torch._foreach_copy_(tensors, list(layout.views(flat).values()))
@@ -56,19 +52,19 @@ class SingleModel:
     @torch.no_grad()
     def finish(self, weights: torch.Tensor, buffers: torch.Tensor) -> None:
         """Write the module's weights and buffers into flat vectors."""
-        self._take_back_buffers()
+        self._read_assigned()
         for (layout, tensors), flat in zip(self._parts, (weights, buffers), strict=True):
             if tensors:
                 torch._foreach_copy_(list(layout.views(flat).values()), tensors)
 
-    def _take_back_buffers(self) -> None:
-        """Put our own tensors in the places of buffers to which the module assigned others, with their values."""
-        for module, name, buffer in self._places:
-            found = module._buffers[name]
-            if found is not buffer:
-                if found is not None:
-                    buffer.copy_(found)
-                module._buffers[name] = buffer
+    def _read_assigned(self) -> None:
+        """Read the tensors that the module assigned to buffers that are sent."""
+        sent = {id(buffer) for buffer in self._parts[1][1]}
+        for name, module, own_name, buffer in self._places:
+            found = module._buffers.get(own_name)
+            if buffer is not None and found is not None and id(buffer) in sent:
+                require_shape(name, buffer, found)
+                buffer.copy_(found)
 
     def gradients(
         self, inputs: Tree, targets: Tree | None

@@ -10,6 +10,7 @@ from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.models.objective import Objective
 from fewjoules.engine.models.tree import Tree, leaves, map_tree
 from fewjoules.engine.simulator.federation import Batch
+from fewjoules.engine.simulator.stack.comparison import Comparison
 from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.engine.simulator.stack.replacement import Replacement
 
@@ -43,6 +44,14 @@ class Trial:
             return self._failure(error)
         own = [name for name in written if name.rpartition(".")[0] not in self._model.norms]
         return "the model writes to its buffers" if own else None
+
+    def difference(self, *, seeded: bool) -> str | None:
+        """Return why a stack would train another model than this, or None if it would not."""
+        try:
+            found = Comparison(self._model, self._samples, seeded=seeded).difference(self._given)
+        except Exception as error:
+            return self._failure(error)
+        return None if found is None else f"a stack computes another {found} than the model by itself"
 
     def mixes_samples(self, *, seeded: bool) -> bool:
         """Tell whether samples of weight 0, which fill up shorter batches, change what the others give.
