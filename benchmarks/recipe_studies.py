@@ -96,16 +96,9 @@ _TINY = {
     "batch_size = 16": "batch_size = 4",
 }
 _FEW_ROLES = {"count = 30": "count = 9", "count = 10": "count = 3"}
-_SMALL = _FEW_ROLES | {
-    "width = 128": "width = 64",
-    "depth = 6": "depth = 2",
-    "context = 80": "context = 64",
-    "batch_size = 16": "batch_size = 8",
-}
 _LSTM = _FEW_ROLES | {"width = 128": "width = 256", "depth = 6": "depth = 2", "heads = 4": "", '"gpt" ': '"lstm"'}
 TEXT_STUDIES = {
     "gpt-tiny": _text(sgd=1.0, adam=0.005, target=2.55, most_steps=800, data="gpt-tiny", changes=_TINY),
-    "gpt-small": _text(sgd=0.5, adam=0.004, target=2.4, most_steps=1200, data="gpt-small", changes=_SMALL),
     "gpt": _text(sgd=0.5, adam=0.001, target=2.2, most_steps=2500, data="gpt", evaluate_steps=50, changes=_FEW_ROLES),
     "lstm": _text(sgd=2.0, adam=0.003, target=2.2, most_steps=2500, data="lstm", evaluate_steps=50, changes=_LSTM),
 }

@@ -21,7 +21,7 @@ from fewjoules.engine.models.tree import described, shapes_of
 from fewjoules.engine.ranks import ALONE, Ranks
 from fewjoules.engine.simulator.counted import require_counted_clients, require_counted_test
 from fewjoules.engine.simulator.cpu.backend import CpuBackend
-from fewjoules.engine.simulator.cpu.workers import Workers
+from fewjoules.engine.simulator.cpu.workers import Workers, one_thread
 from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.execution import Execution, choose_execution
 from fewjoules.engine.simulator.federation import BatchSource, Federation, SampleSource, first_of
@@ -110,9 +110,10 @@ class Simulator(Coordinator):
                     f"test {name} must be {described(like)} like the clients', got {described(given)}"
                 )
         model = self._model if model is self._given else model
-        probed(model, loss, test)
-        require_counted_test(test, Objective.of(loss).rule)
-        evaluator = Evaluator(model, loss, test, self.workers, measures, self.ranks)
+        with one_thread():
+            probed(model, loss, test)
+            require_counted_test(test, Objective.of(loss).rule)
+            evaluator = Evaluator(model, loss, test, self.workers, measures, self.ranks)
         self.metrics_table = METRICS.with_metrics(names)
         self._require_target(evaluator)
         return evaluator
@@ -176,16 +177,17 @@ class Simulator(Coordinator):
         largest = int(self.sizes.max()) if self.options.batch_size is None else self.options.batch_size
         batch = min(largest, int(self.sizes.max()))
         equal = batch <= int(self.sizes.min()) and self.options.batch_growth == 1.0
-        return choose_execution(
-            model,
-            loss,
-            self.federation.samples,
-            clients=_crowd(self.options),
-            batch=batch,
-            smallest_batch=min(batch, int(self.sizes.min())),
-            equal_batches=equal,
-            chunk=chunk or self.options.clients_at_a_time,
-        )
+        with one_thread():
+            return choose_execution(
+                model,
+                loss,
+                self.federation.samples,
+                clients=_crowd(self.options),
+                batch=batch,
+                smallest_batch=min(batch, int(self.sizes.min())),
+                equal_batches=equal,
+                chunk=chunk or self.options.clients_at_a_time,
+            )
 
     def _new_backend(
         self,

@@ -1,6 +1,7 @@
 """Threads that run single-threaded torch kernels side by side."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar, cast
 
@@ -8,6 +9,17 @@ import torch
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Run single-threaded kernels for a while: with few samples, threads wait for each other longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Workers:
