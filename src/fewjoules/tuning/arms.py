@@ -4,8 +4,8 @@ All but plain SGD warm up over a few local steps, which saves seeds that a large
 the mean of recent models, which bears larger steps than the last one and costs the devices nothing.
 A step size is found for plain SGD first. The others begin at a fixed part of it: momentum of beta makes steps up to
 1 / (1 - beta) times as long. Adam's steps do not depend on the size of gradients, so it begins at a number of its own,
-which is smaller where it takes many steps in a round: with few of them 0.008 was the best step size in all studies but
-one of images, with 50 of them 0.002 and 0.004 (docs/tuning.md).
+which is smaller where it takes many steps in a round: with few of them 0.008 was better than 0.004 in all studies of
+images but one, with 50 of them 0.002 and 0.004 were best (docs/tuning.md).
 """
 
 from collections.abc import Mapping
