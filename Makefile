@@ -61,7 +61,7 @@ test-lowest:  ## planner, codec, scenario, ledger and command line with the lowe
 	$(LOWEST)/python -m pip install --quiet $(TORCH)
 	$(LOWEST)/python -m pip install --quiet $$($(PYTHON) packaging/lowest.py train dataframes) 'pytest>=8.2' 'hypothesis>=6.100' 'mpmath>=1.3'
 	$(LOWEST)/python -m pip install --quiet --no-deps .
-	$(LOWEST)/python -m pytest -W ignore::DeprecationWarning tests/planner tests/codec tests/physics tests/convergence tests/scenario tests/ledger tests/test_cli.py tests/test_extras.py tests/test_help.py tests/test_profiles_cli.py
+	$(LOWEST)/python -m pytest -W ignore::DeprecationWarning -W 'ignore:Values in x were outside bounds:RuntimeWarning' tests/planner tests/codec tests/physics tests/convergence tests/scenario tests/ledger tests/test_cli.py tests/test_extras.py tests/test_help.py tests/test_profiles_cli.py
 
 verify-types: $(READY) build/tools/.ready  ## every public name of the package has a type that pyright knows
 	$(PYTHON) packaging/verify_types.py $(TOOLS)/basedpyright $(BIN)/python
