@@ -148,9 +148,10 @@ def test_small_budgets_find_good_recipes(limited):
 
 
 def test_steps_that_a_small_budget_extrapolates_are_near_the_truth(limited):
-    for part, deviation in ((0.1, 1.2), (0.4, 0.5), (1.0, 0.3)):
+    """Of all worlds, so that giving one up is no better than an error."""
+    for part, deviation, least in ((0.1, 1.0, 10), (0.4, 0.7, 21), (1.0, 0.3, 23)):
         errors = np.abs(np.log([steps for _, steps in told(limited[part])]))
-        assert np.quantile(errors, 0.75) <= deviation
+        assert np.sum(errors <= deviation) >= least
 
 
 def test_a_budget_for_less_than_the_first_pilots_is_refused_with_what_they_take():

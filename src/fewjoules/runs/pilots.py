@@ -169,13 +169,14 @@ class _Watch:
         tested = (report.test_loss, report.test_accuracy, report.metrics.get(self._aim.metric, math.nan))
         if report.round % self._every and report.round != self._spec.rounds:
             return
-        metric = self._aim.of(*tested)
+        value = self._aim.of(*tested)
+        metric = value if math.isfinite(value) else math.nan
         if has_blown_up(report.test_loss, self._losses[0]):
             self._diverged = True
             return
         self._steps.append(report.round * self._spec.local_steps)
         self._losses.append(report.test_loss)
-        self._metrics.append(metric if math.isfinite(metric) else math.nan)
+        self._metrics.append(metric)
         self._reached |= self._aim.reached(metric)
         self._note_broadcast()
 
