@@ -147,6 +147,16 @@ def test_the_command_line_loads_no_plotting_and_no_compiler():
     )
 
 
+def test_a_training_does_not_import_the_compiler_of_pytorch():
+    chosen = "rounds=1, local_steps=1, sparsity=1, learning_rate=0.1"
+    statements = (
+        "import fewjoules, numpy, torch",
+        "x = numpy.zeros((6, 2), 'float32'), numpy.zeros(6, 'int64')",
+        f"fewjoules.train(torch.nn.Linear(2, 2), clients=[x], test=x, {chosen})",
+    )
+    assert "torch._dynamo" not in modules_after("; ".join(statements)), "it takes a second"
+
+
 def test_the_public_names_are_these():
     assert sorted(fewjoules.__all__) == [
         "Availability",

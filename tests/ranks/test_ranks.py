@@ -3,6 +3,7 @@
 import json
 import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,22 @@ from tests.ranks.rounds import CASES, digests, own_weights
 from tests.ranks.spawning import run_ranks
 
 TABLES = ("ledger.parquet", "metrics.parquet", "model.safetensors")
+
+
+THREADS_AROUND_A_GROUP = """
+import os
+from fewjoules.runs.ranks import joined_ranks
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+before = threads()
+with joined_ranks() as ranks:
+    import torch._dynamo  # as some operations of PyTorch do
+    ranks.texts("")
+    within = threads()
+print(before, within, threads())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +145,11 @@ def test_the_death_of_a_rank_ends_the_others(told):
     assert kind == "RankError"
     assert text.startswith("another rank ended")
     assert "death" not in told[1]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux lists them")
+def test_no_thread_of_the_ranks_outlives_them(tmp_path):
+    for code, printed, complaints in run_ranks(["-c", THREADS_AROUND_A_GROUP], cwd=tmp_path):
+        assert code == 0, complaints
+        before, within, after = map(int, printed.split())
+        assert within > before == after

@@ -51,6 +51,7 @@ def joined_ranks() -> Iterator[Ranks]:
             raise InvalidInputError('the process group must talk between hosts too; open it with "cpu:gloo,cuda:nccl"')
         yield _of_one_version(Ranks(dist.get_rank(), size))
         return
+    _keep_threads_from_outliving_the_group()
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if _has_nccl() else "gloo")
     except (RuntimeError, ValueError) as error:
@@ -61,6 +62,14 @@ def joined_ranks() -> Iterator[Ranks]:
     finally:
         with contextlib.suppress(RuntimeError):
             dist.destroy_process_group()
+
+
+def _keep_threads_from_outliving_the_group() -> None:
+    """Import what would otherwise hold the group as a default argument, if imported while it is open.
+
+    Its threads would then run on while Python ends, where one that wants the interpreter aborts the process.
+    """
+    import torch.distributed.nn  # noqa: F401
 
 
 def _has_nccl() -> bool:

@@ -1,5 +1,6 @@
 """Bytes of the tensors that live at the same time while code runs: counted from their sizes, the same in every run."""
 
+import sys
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,11 @@ class LiveBytes(TorchDispatchMode):
     """Within ``with``, ``trail`` gets the bytes that new tensors hold after each operation; scratch is not seen."""
 
     supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether the compiler is told to keep off this mode; importing it only for that would take a second."""
+        return "torch._dynamo" in sys.modules
 
     def __init__(self) -> None:
         """Count from zero."""
