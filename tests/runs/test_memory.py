@@ -62,7 +62,7 @@ def recorded(simulator, **how):
     return []
 
 def opened(simulator):
-    before.append(own("VmRSS"))
+    before.append(own("RssAnon"))
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     return in_memory(simulator)
 
@@ -71,7 +71,8 @@ estimate, before = [], []
 memory.needs_of = recorded
 train_task(task(4, 5, 3, 5), options(4, changes))  # compiles and starts threads
 train_task(task(clients, *sizes), options(clients, changes), opened=opened)
-print(json.dumps([estimate[-1], own("VmHWM") - before[0]]))
+# pages of libraries do not count: the system takes them back when it likes, which had made peaks smaller
+print(json.dumps([estimate[-1], own("VmHWM") - own("RssFile") - before[0]]))
 """
 LONG = {"rounds": 22, "error_feedback": False, "learning_rate": 1e-6}  # so that the guard has two snapshots
 INPUTS_OUTPUTS = 700, 300
@@ -93,7 +94,7 @@ def test_the_estimate_is_near_the_peak(size):
     command = [sys.executable, "-c", MEASURE, json.dumps([clients, changes, sizes or INPUTS_OUTPUTS])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     estimate, measured = json.loads(done.stdout)
-    assert 0.5 < estimate / measured < 1.4
+    assert 0.6 < estimate / measured < 1.2
 
 
 def options(**changes):
