@@ -75,29 +75,34 @@ class Bench:
         lab._graphs = self.graphs
         return lab, aim
 
-    def tune(self, part: float) -> Record:
-        """Tune a recipe with a part of the usual budget."""
-        from fewjoules.engine.models.networks import statistics_count
+    def tuner(self, lab: Any, aim: Any, trainings: float) -> Any:
+        """Return a tuner that may spend so many times the client-steps of the training that it plans."""
         from fewjoules.planner.schemes import flexible
         from fewjoules.runs.tuning import scenario_batches
         from fewjoules.tuning.books import Budget
         from fewjoules.tuning.planning import FleetPlanning
         from fewjoules.tuning.tuner import Tuner
 
-        lab, aim = self.pilots()
         base = flexible(self.scenario.problem())
-        planning = FleetPlanning(self.scenario.problem(), batches=scenario_batches(self.scenario, self.task))
-        tuner = Tuner(
+        return Tuner(
             lab,
-            planning,
+            FleetPlanning(self.scenario.problem(), batches=scenario_batches(self.scenario, self.task)),
             aim,
             self.study.first_rate,
-            budget=Budget(trainings=4.0 * part),
+            budget=Budget(trainings=trainings),
             prior_steps=base.rounds * base.local_steps if self.study.scenario in ("embedded",) else None,
         )
+
+    def tune(self, part: float) -> Record:
+        """Tune a recipe with a part of the usual budget."""
+        from fewjoules.engine.models.networks import statistics_count
+        from fewjoules.tuning.books import USUAL_TRAININGS
+
+        lab, aim = self.pilots()
+        tuner = self.tuner(lab, aim, USUAL_TRAININGS * part)
         found = tuner.tune()
         plan = found.plan
-        bits = planning.sizes[found.message].bits(plan.parameters, plan.sparsity)
+        bits = tuner.planning.sizes[found.message].bits(plan.parameters, plan.sparsity)
         return {
             "optimiser": found.optimiser,
             "options": found.optimiser_options | found.message_options,
