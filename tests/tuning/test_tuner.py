@@ -43,7 +43,7 @@ def ratios(found):
 
 def test_the_recipe_is_near_the_best_possible(usual):
     assert ratios(usual).min() >= 1.0 - 1e-9
-    assert np.median(ratios(usual)) <= 1.12
+    assert np.median(ratios(usual)) <= 1.15  # 1.10 to 1.12 with six seeds
     assert np.quantile(ratios(usual), 0.9) <= 1.55
 
 
@@ -64,14 +64,14 @@ def test_a_quarter_of_the_budget_makes_the_recipe_little_worse(usual, frugal):
 
 def test_a_quarter_of_the_budget_is_little_more_than_half_as_many_client_steps(usual, frugal):
     spent = [np.median([one.trainings for one in told(found)]) for found in (usual, frugal)]
-    assert spent[1] < 0.6 * spent[0]
+    assert spent[1] < 0.66 * spent[0]
 
 
-def test_tuning_takes_about_four_trainings(usual):
+def test_tuning_takes_about_three_trainings(usual):
     spent = np.array([one.trainings for one in told(usual)])
-    allowed = np.array([4.0 + one.longest_steps for one in told(usual)])
+    allowed = np.array([3.0 + one.longest_steps for one in told(usual)])
     assert np.mean(spent <= allowed) >= 0.8
-    assert np.quantile(spent, 0.9) <= 6.5
+    assert np.quantile(spent, 0.9) <= 5.5
 
 
 def test_tuning_stops_after_few_pilots(usual, frugal):
@@ -116,14 +116,14 @@ def test_a_budget_in_client_steps_or_joules_is_never_exceeded(seed, part):
 
 @pytest.fixture(scope="module", params=["client_steps", "joules"])
 def limited(request):
-    """Tunings with parts of what tuning takes without a limit: the recipe's joules, and the steps that were expected.
+    """Tunings with parts of what four trainings allow for: the recipe's joules, and the steps that were expected.
 
     Both are relative to the truth; None where a tuning found no recipe.
     """
     found = {0.1: [], 0.4: [], 1.0: []}
     for seed in range(25):
         world = World.random(seed)
-        free = tuner_of(world).tune()
+        free = tuner_of(world, budget=Budget(trainings=4.0)).tune()
         for part, results in found.items():
             tuner = tuner_of(world, budget=Budget(**{request.param: part * getattr(free, request.param)}))
             try:

@@ -22,7 +22,7 @@ from fewjoules.planner.problem import ControlProblem
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.arms import PLAIN, optimisers
 from fewjoules.tuning.belief import DEVIATIONS, LEAST_Q, PRIOR_A, PRIOR_C, PRIOR_Q
-from fewjoules.tuning.books import Budget
+from fewjoules.tuning.books import USUAL_TRAININGS, Budget
 from fewjoules.tuning.outcome import Tuned
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
 from fewjoules.tuning.planning import MESSAGES, FleetPlanning
@@ -368,7 +368,7 @@ def scores(seeds, *, fleet=None, budget_part=1.0, thin=False):
     for seed in seeds:
         world = World.random(seed, fleet)
         try:
-            found.append(score(world.with_thin_messages() if thin else world, budget=Budget(trainings=4 * budget_part)))
+            found.append(score(world.with_thin_messages() if thin else world, budget=Budget(trainings=USUAL_TRAININGS * budget_part)))
         except TargetOutOfReachError:
             found.append(None)
     return found

@@ -52,7 +52,7 @@ def tune(
         typer.Option(
             metavar="COST",
             help="What pilots may cost, such as '50000 steps' (of all clients together) or '80 J'. Default: about the "
-            "steps of four trainings.",
+            "steps of three trainings.",
         ),
     ] = None,
     trainings: Annotated[

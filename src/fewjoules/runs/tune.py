@@ -86,7 +86,7 @@ def tune(
         sparsity: Limits (min, max) of each client's sparsity.
         seed: Draws the data kept aside, the batches and the starts of the pilots.
         budget: What pilots may cost on the devices: "50000 steps" (of all clients together) or "80 J"; by default
-            about the steps of four trainings.
+            about the steps of three trainings.
         trainings: How many trainings the recipe is for. The more, the more pilots are worth their price.
         device: "auto", "cpu", "cuda" or a ``torch.device``.
         on_pilot: Called with a ``Progress`` after each pilot.

@@ -9,7 +9,7 @@ from typing import Any
 from fewjoules.errors import InvalidInputError, shown
 from fewjoules.tuning.pilot import PilotResult, PilotSpec
 
-USUAL_TRAININGS = 4.0  # tuning may take so many times the client-steps of the training that it plans
+USUAL_TRAININGS = 3.0  # tuning may take so many times the client-steps of the training that it plans
 NEGLIGIBLE = 1e-3  # part of a training's joules: to save less is to save nothing
 _BUDGET = re.compile(r"\s*([0-9.e+-]+)\s*((?:client-)?steps?|J|joules?)?\s*", re.ASCII | re.IGNORECASE)
 
