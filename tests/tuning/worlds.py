@@ -368,7 +368,12 @@ def scores(seeds, *, fleet=None, budget_part=1.0, thin=False):
     for seed in seeds:
         world = World.random(seed, fleet)
         try:
-            found.append(score(world.with_thin_messages() if thin else world, budget=Budget(trainings=USUAL_TRAININGS * budget_part)))
+            found.append(
+                score(
+                    world.with_thin_messages() if thin else world,
+                    budget=Budget(trainings=USUAL_TRAININGS * budget_part),
+                )
+            )
         except TargetOutOfReachError:
             found.append(None)
     return found
