@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fewjoules.convergence.fit import PilotRuns, RoundsFit, fit_paper_rounds, fit_power_law_rounds
+from fewjoules.convergence.fit import PilotRuns, RoundsFit, _Refined, fit_paper_rounds, fit_power_law_rounds
 from fewjoules.convergence.identify import Candidates, NextRun, unidentified
 from fewjoules.convergence.rounds import PaperRounds, PowerLawRounds
 from fewjoules.errors import InvalidInputError
@@ -106,7 +106,18 @@ def test_impossible_candidates_are_refused(steps, sparsity):
         Candidates.up_to(steps, sparsity)
 
 
-def test_an_exponent_beyond_its_range_is_refused_by_name():
+@pytest.mark.parametrize(
+    ("name", "theta"), [("a", [7.0, -4.0, -17.0, -0.7]), ("a", [7.0, -4.0, 17.0, -0.7]), ("q", [7.0, -4.0, 0.5, 2.9])]
+)
+def test_an_exponent_beyond_its_range_is_refused_by_name(name, theta, monkeypatch):
+    found = _Refined(np.array(theta), np.ones(4), np.eye(4))
+    monkeypatch.setattr("fewjoules.convergence.fit._refine", lambda *_: found)
+    with pytest.raises(InvalidInputError, match=f"do not determine {name}: its best value must be at most 16 in size"):
+        fit_power_law_rounds(POOR)
+
+
+def test_runs_whose_best_exponent_grows_without_limit_are_refused():
+    """Whether the search ends beyond the range or where the constants cannot be told apart depends on rounding."""
     runs = PilotRuns.of([1, 10, 50] * 2, [1] * 3 + [2] * 3, [2134, 2209, 1993, 1031, 1087, 1140])
-    with pytest.raises(InvalidInputError, match="do not determine a: its best value must be at most 16 in size"):
+    with pytest.raises(InvalidInputError, match=r"do not determine a: .* at most 16|cannot tell the model's constants"):
         fit_power_law_rounds(runs)

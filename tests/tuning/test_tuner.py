@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fewjoules.errors import InvalidInputError, TargetOutOfReachError
+from fewjoules.errors import InfeasiblePlanError, InvalidInputError, TargetOutOfReachError
 from fewjoules.tuning.aim import Aim
 from fewjoules.tuning.books import Budget
 from fewjoules.tuning.design import Decision, joules_table
 from fewjoules.tuning.finals import _may_win
+from fewjoules.tuning.learning import SAMPLED_LAWS, decisions_of
 from fewjoules.tuning.planning import FleetPlanning
 from fewjoules.tuning.race import Arm
 from fewjoules.tuning.replanning import replan
@@ -228,15 +229,25 @@ def test_a_step_size_that_was_found_for_sparser_messages_is_taken(monkeypatch):
 
 def test_laws_under_which_batteries_do_not_last_are_no_decisions():
     world = World.random(4)
-    plan, planning = tuner_of(world).tune().plan, FleetPlanning(world.problem)
     tuner = tuner_of(world)
-    tuner.tune()
-    needed = plan.rounds * planning.problem_of(tuner.search.belief.law(), tuner.search.message).round_joules(
-        plan.local_steps, plan.sparsity, plan.downlink_sparsity
+    plan, search = tuner.tune().plan, tuner.search
+    problem = search.planning.problem_of(search.belief.law(), search.message)
+    needed = plan.rounds * problem.round_joules(plan.local_steps, plan.sparsity, plan.downlink_sparsity)
+    scarce = FleetPlanning(
+        replace(world.problem, fleet=world.problem.fleet.changed(battery_joules=0.95 * needed)),
     )
-    fleet = world.problem.fleet.changed(battery_joules=1.02 * needed)
-    scarce = tuner_of(replace(world, problem=replace(world.problem, fleet=fleet)))
-    assert scarce.tune().plan.energy_joules <= 1.02 * needed.sum()
+
+    def lasts(law):
+        with contextlib.suppress(InfeasiblePlanError):
+            return bool(scarce.plan(law, search.message))
+        return False
+
+    laws = [search.belief.law_of(one) for one in search.belief.sampled(SAMPLED_LAWS, np.random.default_rng(0))]
+    assert 0 < sum(map(lasts, laws)) < len(laws)
+    search.planning = scarce
+    plans, decisions = decisions_of(search)
+    assert len(plans) == len(decisions) >= 1
+    assert all(one.energy_joules <= 0.95 * needed.sum() for one in plans)
 
 
 def test_a_pilot_that_was_trained_before_is_told_once():
