@@ -132,7 +132,7 @@ class Program:
     def close(self):
         self.server.stdin.close()
         self.server.stdout.close()
-        self.server.wait(timeout=30)
+        self.server.wait(timeout=600)
 
 
 @pytest.fixture(scope="module")
