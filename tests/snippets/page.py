@@ -81,7 +81,7 @@ def _run_shell(block: Block, folder: Path) -> str:
         "COLUMNS": "120",
         "TERM": "dumb",
         "NO_COLOR": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.text],
