@@ -83,7 +83,7 @@ def run_program(*arguments: str | Path, memory_bytes: int = 0) -> Refusal:
     start = f"import resource, runpy; {limit}runpy.run_module('fewjoules', run_name='__main__', alter_sys=True)"
     how = ["-c", start] if memory_bytes else ["-m", "fewjoules"]
     command = [sys.executable, *how, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     return Refusal(done.returncode, done.stdout, done.stderr)
 
 

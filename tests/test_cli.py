@@ -104,7 +104,7 @@ def run(*arguments: str | Path) -> str:
 
 def run_program(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fewjoules", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def strict_json(text: str):

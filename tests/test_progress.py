@@ -272,7 +272,7 @@ def trained_on_a_terminal(folder, out, **surroundings):
     os.close(theirs)
     drawn = b"".join(iter(lambda: read_terminal(ours), b""))
     os.close(ours)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=600) == 0
     return drawn, (folder / "stdout").read_bytes()
 
 

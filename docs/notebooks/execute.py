@@ -17,7 +17,8 @@ def executed(path: Path) -> nbformat.NotebookNode:
     """Return the notebook as it is after all its cells ran, in an empty folder."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}}).execute()
+        place = {"metadata": {"path": folder}}
+        NotebookClient(notebook, timeout=600, startup_timeout=600, resources=place).execute()
     for cell in notebook.cells:
         cell.metadata.clear()
         if cell.cell_type == "code":

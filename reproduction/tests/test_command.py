@@ -266,14 +266,14 @@ def test_an_interrupted_reproduction_keeps_its_trainings_ends_its_processes_and_
     with subprocess.Popen(
         [*command, "--processes", str(processes), "--out", str(out)], stderr=subprocess.PIPE, text=True, env=environment
     ) as program:
-        deadline = time.monotonic() + 120.0
+        deadline = time.monotonic() + 600.0
         while not list(out.glob("runs/digits/tune-*.json")):
             assert program.poll() is None, program.stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.1)
         children = children_of(program.pid)
         program.send_signal(signal.SIGINT)  # to it alone; a terminal would tell its processes, too
-        _, told = program.communicate(timeout=60.0)
+        _, told = program.communicate(timeout=600.0)
     assert program.returncode == 130
     last = re.fullmatch(
         r"stopped; (\d+) new trainings are kept, and the same command continues from there", told.splitlines()[-1]
@@ -284,7 +284,7 @@ def test_an_interrupted_reproduction_keeps_its_trainings_ends_its_processes_and_
     assert kept - 1 <= int(last[1]) <= kept, "one may have been saved and not yet counted"
     assert diary_of(out)[-1].get("trained", 0) == int(last[1]), "nothing is written of no training"
     assert len(children) >= processes - 1
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 60.0
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline, "its processes must end with it"
         time.sleep(0.1)
@@ -296,7 +296,7 @@ def test_processes_do_not_outlive_a_parent_that_is_killed(tmp_path):
     with subprocess.Popen(
         [*command, "--out", str(out)], stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
     ) as program:
-        deadline = time.monotonic() + 120.0
+        deadline = time.monotonic() + 600.0
         while not list(out.glob("runs/digits/tune-*.json")):
             assert program.poll() is None
             assert time.monotonic() < deadline
@@ -304,7 +304,7 @@ def test_processes_do_not_outlive_a_parent_that_is_killed(tmp_path):
         children = children_of(program.pid)
         program.kill()
     assert len(children) >= 2
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 60.0
     while any(is_alive(child) for child in children):
         assert time.monotonic() < deadline, "its processes must end with it"
         time.sleep(0.1)

@@ -16,7 +16,7 @@ TABLES = ("ledger.parquet", "metrics.parquet", "model.safetensors")
 
 
 THREADS_AROUND_A_GROUP = """
-import os
+import os, time
 from fewjoules.runs.ranks import joined_ranks
 
 def threads():
@@ -27,6 +27,9 @@ with joined_ranks() as ranks:
     import torch._dynamo  # as some operations of PyTorch do
     ranks.texts("")
     within = threads()
+end = time.monotonic() + 10.0  # the system may list a thread for a moment after it was joined
+while threads() != before and time.monotonic() < end:
+    time.sleep(0.01)
 print(before, within, threads())
 """
 

@@ -137,7 +137,8 @@ def test_a_buffer_outside_the_state_stays_where_it_is_and_is_not_sent():
 
 def test_volumes_learn_by_convolutions_in_three_directions():
     """They cannot have their channels innermost in memory as images have."""
-    volumes = [RNG.standard_normal((size, 1, 3, 4, 4), dtype=np.float32) for size in (16, 24)]
+    rng = np.random.default_rng(2)
+    volumes = [rng.standard_normal((size, 1, 3, 4, 4), dtype=np.float32) for size in (16, 24)]
     clients = [(x, (x.mean((1, 2, 3, 4)) > 0).astype(int)) for x in volumes]
     model = seeded(lambda: nn.Sequential(nn.Conv3d(1, 4, 2), nn.BatchNorm3d(4), nn.Flatten(), nn.Linear(72, 2)))
     for chunk in (None, 1):
@@ -170,7 +171,8 @@ def test_inputs_by_name_and_by_position_are_the_same_training():
 
 
 def test_whole_numbers_stay_so_unless_the_model_wants_floats():
-    images = [(RNG.integers(0, 255, (20, 6)).astype(np.uint8), RNG.integers(0, 3, 20)) for _ in range(2)]
+    rng = np.random.default_rng(3)
+    images = [(rng.integers(0, 255, (20, 6)).astype(np.uint8), rng.integers(0, 3, 20)) for _ in range(2)]
     floats = [(x.astype(np.float32), y) for x, y in images]
     kept, cast = (trained(seeded(nn.Linear, 6, 3), clients, learning_rate=1e-3) for clients in (images, floats))
     np.testing.assert_array_equal(kept.metrics["train_loss"], cast.metrics["train_loss"])
@@ -437,8 +439,9 @@ def test_a_run_with_metrics_of_its_own_goes_on_with_them(tmp_path):
 
 def test_a_recipe_is_tuned_for_a_metric_that_falls():
     fleet = fj.Fleet(joules_per_bit=np.full(3, 1e-7), joules_per_step=np.full(3, 2e-4))
+    clients = [both_of(60, np.random.default_rng(seed)) for seed in (4, 5, 6)]
     given = {"metrics": {"wrong": lambda outputs, targets: 1.0 - right(outputs, targets)}}
-    given |= {"target": {"wrong": "<= 0.3"}, "fleet": fleet, "clients": [both_of(60, RNG) for _ in range(3)]}
+    given |= {"target": {"wrong": "<= 0.3"}, "fleet": fleet, "clients": clients}
     recipe = fj.tune(seeded(Both), **given, local_steps=[1, 4], sparsity=(1.0, 50.0), budget="4000 steps")
     run = fj.train(seeded(Both), **given, test=TESTED, recipe=recipe, rounds=200)
     assert (run.stop_reason, run.metrics["test_wrong"][-1] <= 0.3) == ("target metric", True)

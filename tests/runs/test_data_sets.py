@@ -146,7 +146,7 @@ def test_a_node_of_a_deployment_takes_mappings():
 
 
 def test_whole_numbers_on_disk_become_floats_only_where_the_model_needs_them(tmp_path):
-    pixels = DRAWS.integers(256, size=(60, 5), dtype=np.uint8)
+    pixels = np.random.default_rng(1).integers(256, size=(60, 5), dtype=np.uint8)
     np.save(tmp_path / "pixels.npy", pixels)
     on_disk = np.load(tmp_path / "pixels.npy", mmap_mode="r")
     runs = [trained(PARTS, data=(x, LABELS), learning_rate=1e-5) for x in (pixels, on_disk)]
@@ -161,7 +161,7 @@ def test_whole_numbers_on_disk_become_floats_only_where_the_model_needs_them(tmp
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_tokens_of_few_bits_train_as_those_of_64(dtype, tmp_path):
     """PyTorch's embeddings take no others than int32 and int64, and files of tokens are mostly uint16."""
-    tokens = DRAWS.integers(200, size=(60, 5))
+    tokens = np.random.default_rng(1).integers(200, size=(60, 5))
     np.save(tmp_path / "tokens.npy", tokens.astype(dtype))
     kinds = [tokens, tokens.astype(dtype), np.load(tmp_path / "tokens.npy", mmap_mode="r")]
     models = []

@@ -30,6 +30,7 @@ from fewjoules.cli import main
 from fewjoules.engine.algorithm.sampling import draw_batches
 from fewjoules.runs.folder import is_finished
 from tests.datasets.files import write_mnist
+from tests.runs.signalling import signal_after
 from tests.scenario.test_training_scenario import ROUNDS, SCENARIO, trained_with
 from tests.test_bad_input import assert_refused, run, write
 from tests.test_training_cli import TABLES, contents, summary_of
@@ -79,6 +80,8 @@ def carry_out(request):
         os.dup2(os.open(Path(request["logs"], name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     if request["file_bytes"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_bytes"], resource.RLIM_INFINITY))
+    if request["appears"] is not None:
+        signal_after(Path(request["appears"]), request["signals"])
     sys.argv = ["fewjoules", *request["arguments"]]
     code = 0
     try:
@@ -91,15 +94,14 @@ def carry_out(request):
 
 
 def exit_code_of(child, request):
-    """Wait for the process; signals are sent ``after`` seconds, counted from when a file appears if one is named."""
-    signals, due = list(request["signals"]), None
+    """Wait for the process; it gets the signals ``after`` seconds, or sends them itself when a file ``appears``."""
+    signals = list(request["signals"]) if request["appears"] is None else []
+    due = time.monotonic() + request["after"]
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
-        if due is None and (request["appears"] is None or Path(request["appears"]).exists()):
-            due = time.monotonic() + request["after"]
-        if due is not None and signals and time.monotonic() >= due:
+        if signals and time.monotonic() >= due:
             os.kill(child, signals.pop(0))
         time.sleep(0.001)
 
@@ -130,7 +132,7 @@ class Program:
     def close(self):
         self.server.stdin.close()
         self.server.stdout.close()
-        self.server.wait(timeout=30)
+        self.server.wait(timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +163,7 @@ def finish(program, command, folder, scenario, delays):
 def random_delays(rng, seconds, kills):
     """``kills`` delays spread over a run of so many seconds, then all the time it takes."""
     yield from rng.uniform(0.0, seconds, kills)
-    yield 60.0
+    yield 600.0
 
 
 @pytest.mark.parametrize(("architecture", "seed"), [("softmax", 1), ("cnn", 2)])
@@ -359,7 +361,7 @@ def test_a_run_that_is_finished_is_not_trained_again(wrecks, tmp_path):
 
 
 def interrupt(program, folder, *how, presses=1):
-    """Begin a run and press Ctrl-C once it has a checkpoint."""
+    """Begin a run that presses Ctrl-C itself once it has a checkpoint."""
     began = {"signals": [signal.SIGINT] * presses, "appears": folder / CHECKPOINT}
     assert program("train", *how, "--out", folder, *EVERY_ROUND, **began) == 130, program.stderr
     assert not is_finished(folder)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,12 +13,18 @@ from fewjoules.ledger.schema import LEDGER, METRICS
 from fewjoules.provenance import KINDS
 from tests.scenario.test_training_scenario import SCENARIO
 
-ROUNDS = 400
+ROUNDS = 60
+SECONDS = 600
 
 
-def started(folder, *arguments):
-    command = [sys.executable, "-m", "fewjoules", *arguments, "--device", "cpu", "--checkpoint-seconds", "0"]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def started(folder, *arguments, itself=()):
+    """Start ``fewjoules``; ``itself`` is a file and a signal that the process sends itself once the file is there."""
+    program = ["tests.runs.signalling", *map(str, itself)] if itself else ["fewjoules"]
+    command = [sys.executable, "-m", *program, *arguments, "--device", "cpu", "--checkpoint-seconds", "0"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.fixture
@@ -28,22 +33,21 @@ def scenario(tmp_path):
     return tmp_path
 
 
-def wait_for(file):
-    deadline = time.monotonic() + 60
-    while not file.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("command", ["train", "compare"])
 def test_a_run_that_goes_on_is_not_resumed_beside_itself(scenario, command):
     extra = ["--schemes", "flexible"] if command == "compare" else []
-    first = started(scenario, command, "scenario.toml", "--out", "out", *extra)
     own = scenario / "out" / ("flexible" if command == "compare" else ".")
-    wait_for(own / "checkpoint.safetensors")
-    second = started(scenario, command, "--resume", "out")
-    _, refusal = second.communicate(timeout=60)
-    _, errors = first.communicate(timeout=120)
+    stops = own / "checkpoint.safetensors", "SIGSTOP"
+    first = started(scenario, command, "scenario.toml", "--out", "out", *extra, itself=stops)
+    state = os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    try:
+        assert state.si_code == os.CLD_STOPPED, first.communicate()
+        assert not (own / "run.json").exists()
+        second = started(scenario, command, "--resume", "out")
+        _, refusal = second.communicate(timeout=SECONDS)
+    finally:
+        first.send_signal(signal.SIGCONT)
+    _, errors = first.communicate(timeout=SECONDS)
     assert second.returncode == 2, refusal
     assert f"process {first.pid} on" in refusal
     assert first.returncode == 0, errors
@@ -57,7 +61,7 @@ def test_a_run_that_goes_on_is_not_resumed_beside_itself(scenario, command):
 
 def test_of_two_runs_that_begin_at_once_one_is_refused(scenario):
     both = [started(scenario, "train", "scenario.toml", "--out", "out") for _ in range(2)]
-    codes = sorted(process.wait(timeout=180) for process in both)
+    codes = sorted(process.wait(timeout=SECONDS) for process in both)
     for process in both:
         process.communicate()
     assert codes == [0, 2]
@@ -65,10 +69,12 @@ def test_of_two_runs_that_begin_at_once_one_is_refused(scenario):
 
 
 def test_a_killed_run_is_resumed(scenario):
-    first = started(scenario, "train", "scenario.toml", "--out", "out")
-    wait_for(scenario / "out" / "checkpoint.safetensors")
-    os.kill(first.pid, signal.SIGKILL)
-    first.communicate()
+    killed = scenario / "out" / "checkpoint.safetensors", "SIGKILL"
+    first = started(scenario, "train", "scenario.toml", "--out", "out", itself=killed)
+    first.communicate(timeout=SECONDS)
+    assert first.returncode == -signal.SIGKILL
+    assert not (scenario / "out" / "run.json").exists()
     second = started(scenario, "train", "--resume", "out")
-    _, errors = second.communicate(timeout=120)
+    _, errors = second.communicate(timeout=SECONDS)
     assert second.returncode == 0, errors
+    assert json.loads((scenario / "out" / "run.json").read_text())["rounds"] == ROUNDS

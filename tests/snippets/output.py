@@ -7,6 +7,7 @@ import math
 import re
 
 ROUNDING = 1e-9  # a proved gap below it differs from processor to processor
+BOUND = 2e-9  # relative: so does a proved bound, by as much as its gap, and it is shown with ten digits
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\w)")
 
 
@@ -44,4 +45,5 @@ def _same_line(wanted: str, found: str, tolerance: float) -> bool:
 
 def _same_number(wanted: str, found: str, tolerance: float) -> bool:
     values = [float(text.replace(",", "")) for text in (wanted, found)]
-    return wanted == found or math.isclose(*values, rel_tol=tolerance, abs_tol=ROUNDING)
+    relative = max(tolerance, BOUND) if "." in wanted else tolerance
+    return wanted == found or math.isclose(*values, rel_tol=relative, abs_tol=ROUNDING)

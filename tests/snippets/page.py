@@ -18,7 +18,7 @@ from tests.snippets.blocks import CODE, SHELL, Block, blocks_of
 from tests.snippets.output import difference
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 300
+SECONDS = 600
 OF_TRAININGS = 0.1  # outputs with this tolerance or more are those of trainings
 
 
@@ -81,7 +81,7 @@ def _run_shell(block: Block, folder: Path) -> str:
         "COLUMNS": "120",
         "TERM": "dumb",
         "NO_COLOR": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.text],

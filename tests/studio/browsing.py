@@ -49,7 +49,7 @@ def studio_process(folder: Path) -> Iterator[str]:
             yield found
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=20) == 0
+            assert process.wait(timeout=120) == 0
 
 
 @contextmanager

@@ -28,10 +28,10 @@ def test_it_answers_at_the_printed_address_until_ctrl_c(tmp_path):
         token = address.partition("token=")[2]
         port = address.split(":")[2].split("/")[0]
         cookie = {"Cookie": f"fewjoules-studio-{port}={token}"}
-        with urlopen(Request(f"http://127.0.0.1:{port}/plan", headers=cookie), timeout=20) as answer:
+        with urlopen(Request(f"http://127.0.0.1:{port}/plan", headers=cookie), timeout=120) as answer:
             page = answer.read().decode()
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=20)
+        rest, errors = process.communicate(timeout=120)
     assert str(tmp_path) in lines[0]
     assert "<title>Plan - FewJoules studio</title>" in page
     assert process.returncode == 0

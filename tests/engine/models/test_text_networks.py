@@ -108,6 +108,7 @@ def test_a_step_can_be_traced_as_the_gpu_needs_it(architecture):
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_written_out_lstm_is_pytorchs(batch_first, bias):
+    torch.manual_seed(0)
     lstm = nn.LSTM(3, 5, 2, batch_first=batch_first, bias=bias)
     stacked = stackable(lstm)
     assert isinstance(stacked, StackedLSTM)

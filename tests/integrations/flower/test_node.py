@@ -1,5 +1,6 @@
 """A node's side by itself: orders that come late, twice or at the same time, damaged memories, names of clients."""
 
+import os
 import threading
 from dataclasses import replace
 
@@ -162,7 +163,9 @@ def test_a_damaged_memory_is_set_aside_and_the_client_goes_on(tmp_path, caplog):
 
 def test_memories_of_the_last_runs_are_kept(tmp_path):
     for number in range(KEPT_RUNS + 3):
-        answer(request(1, 0, run=f"run{number}"), NodeMemory(tmp_path, "a", f"run{number}"), Trainer())
+        memory = NodeMemory(tmp_path, "a", f"run{number}")
+        answer(request(1, 0, run=f"run{number}"), memory, Trainer())
+        os.utime(memory.path, (number, number))  # clocks of file systems may be coarser than this loop
     answer(request(1, 0), NodeMemory(tmp_path, "b", "run"), Trainer())
     found = sorted(path.name for path in tmp_path.glob("*.memory"))
     assert found == [f"a@run{number}.memory" for number in range(2, KEPT_RUNS + 3)] + ["b@run.memory"]

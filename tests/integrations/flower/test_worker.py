@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -72,16 +73,30 @@ def config_of(place, **more):
 
 
 @contextlib.contextmanager
-def serving(asker, idle_seconds=2.0):
-    """Serve in a thread until nobody asks any more."""
-    thread = threading.Thread(target=serve, args=(asker._socket, asker._told, idle_seconds))
-    thread.start()
-    try:
-        while thread.is_alive() and not listens(asker._socket):
-            pass
-        yield thread
-    finally:
-        thread.join(LONG_SECONDS)
+def serving(asker):
+    """Serve in a thread until the block ends; however long a question takes, the worker is not idle before."""
+    over = threading.Event()
+
+    class Listening(socket.socket):
+        def accept(self):
+            connection, address = super().accept()
+            if over.is_set():
+                connection.close()
+                raise TimeoutError
+            return connection, address
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "socket", SimpleNamespace(**vars(socket) | {"socket": Listening}))
+        thread = threading.Thread(target=serve, args=(asker._socket, asker._told))
+        thread.start()
+        try:
+            while thread.is_alive() and not listens(asker._socket):
+                pass
+            yield
+        finally:
+            over.set()
+            listens(asker._socket)
+            thread.join(LONG_SECONDS)
 
 
 def listens(path):
@@ -139,16 +154,16 @@ def test_a_target_that_cannot_be_imported_is_refused(place, target):
 
 
 def test_rounds_in_the_worker_are_those_of_this_process(place):
-    asker = Worker("fewjoules_own_task:node", config_of(place))
+    asker, requests = Worker("fewjoules_own_task:node", config_of(place)), [request_of(number) for number in (1, 2)]
     with serving(asker):
         assert asker.samples() == 7
-        replies = [asker.round(request_of(number)) for number in (1, 2)]
-        assert asker.round(request_of(2)) == replies[1]
+        replies = [asker.round(request) for request in requests]
+        assert asker.round(requests[1]) == replies[1]
     import fewjoules_own_task
 
     training = local_training(*fewjoules_own_task.node({}))
     memory = NodeMemory(place / "other", "a", "run")
-    assert replies == [answer(request_of(number), memory, training) for number in (1, 2)]
+    assert replies == [answer(request, memory, training) for request in requests]
     assert len(calls(place)) == 2  # once in the worker, once here
 
 

@@ -27,7 +27,7 @@ class LiveBytes(TorchDispatchMode):
         """Count from zero."""
         super().__init__()
         self.trail: list[int] = []
-        self._now = 0
+        self._made: list[tuple[weakref.ref[torch.UntypedStorage], int]] = []  # with their bytes
 
     @property
     def peak(self) -> int:
@@ -41,13 +41,11 @@ class LiveBytes(TorchDispatchMode):
         for storage in _storages(found):
             if storage._cdata not in given:
                 given.add(storage._cdata)
-                self._now += storage.nbytes()
-                weakref.finalize(storage, self._freed, storage.nbytes()).atexit = False
-        self.trail.append(self._now)
+                self._made.append((weakref.ref(storage), storage.nbytes()))
+        # looked at rather than told by callbacks, in which a Ctrl-C would be lost
+        self._made = [(storage, count) for storage, count in self._made if storage() is not None]
+        self.trail.append(sum(count for _, count in self._made))
         return found
-
-    def _freed(self, count: int) -> None:
-        self._now -= count
 
 
 @dataclass(frozen=True, slots=True)
