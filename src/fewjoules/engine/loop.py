@@ -89,6 +89,9 @@ class Listener(Protocol):
     def round_ended(self, report: Report) -> None:
         """Hear that a round was recorded."""
 
+    def evaluated(self, report: Report) -> None:
+        """Hear that the last round was evaluated after it was heard of, since the run ends."""
+
     def saved(self) -> None:
         """Hear that the run was saved."""
 
@@ -123,6 +126,7 @@ class TrainingLoop:
     guard: Guard | None = None  # made before the first round, unless the run has none
     _pending: Callable[[], Outcome] | None = None
     _untold: Report | None = None  # of the last round, until it is complete
+    _unevaluated: RowArray | None = None  # metrics of the last round, unless the model after it was evaluated
     _complete: int | None = None  # the last round of which everything is recorded; None while one is half recorded
 
     def __post_init__(self) -> None:
@@ -147,12 +151,14 @@ class TrainingLoop:
             saving = self.saver is not None and (stopping or self.saver.is_due())
             if evaluated or budgets or booked or saving or stopping or self._is_kept() or self._is_held():
                 self._record_pending(evaluated)
-                self.reason = self._reason_to_stop(evaluated)
+                self._end_if(self._reason_to_stop(evaluated))
                 if self.guard is not None:
                     self.guard.keep(self.simulator)
                 self._end_round()
-                if self.reason is None and self.listener is not None and self.listener.asks_to_end():
-                    self.reason = CALLBACK
+                if self.listener is not None and self.listener.asks_to_end():
+                    self._end_if(CALLBACK)
+                if booked and self.simulator.state.round < options.rounds and not self.simulator.has_participants():
+                    self._end_if(NOBODY)
                 if saving:
                     self._save()
                 if stopping and self.reason is None:
@@ -182,6 +188,29 @@ class TrainingLoop:
         """Metrics of the user's own at the last evaluation, by name; NaN before the first."""
         known = self.last_test[2:] or (math.nan,) * len(self.metrics.table.own_names)
         return dict(zip(self.metrics.table.own_names, known, strict=True))
+
+    def _end_if(self, reason: str | None) -> None:
+        """Let the run end for a reason, unless there is another one, and evaluate the model that it hands out."""
+        if reason is None or self.reason is not None:
+            return
+        self.reason = reason
+        row, self._unevaluated = self._unevaluated, None
+        if row is None or self.evaluator is None:
+            return
+        try:
+            self.last_test = self.evaluator(*self.simulator.state.result)
+        except Exception:
+            self._end_round(told=False)  # which is complete all the same
+            raise
+        self._add_test(row)
+        self.metrics.amend(row)
+        report = self._told(row, evaluated=True)
+        if self._untold is not None:
+            self._untold = report
+        elif self.listener is not None:
+            self.listener.evaluated(report)
+        if self.simulator.options.target is not None and self._is_met(self.simulator.options.target):
+            self.reason = self.simulator.options.target.reason
 
     def _is_held(self) -> bool:
         """Whether a listener must hear of this round before the next one, or has asked to end."""
@@ -319,17 +348,25 @@ class TrainingLoop:
         row["epochs"] = self.totals.samples / self.simulator.total_samples
         row["train_loss"], row["train_accuracy"] = outcome.train_loss, outcome.train_accuracy
         if evaluated:
-            row["test_loss"], row["test_accuracy"] = self.last_test[:2]
-            for name, value in self.own_metrics.items():
-                row[f"test_{name}"] = value
+            self._add_test(row)
         row["round_joules"], row["round_seconds"] = joules, seconds
         for name in ("joules", "radio_joules", "compute_joules", "seconds", "payload_bytes"):
             row[f"total_{name}"] = getattr(self.totals, name)
         self.metrics.append(row)
+        self._unevaluated = None if evaluated else row
+        self._untold = self._told(row, evaluated)
+
+    def _add_test(self, row: RowArray) -> None:
+        """Write what the last evaluation found into a row of metrics."""
+        row["test_loss"], row["test_accuracy"] = self.last_test[:2]
+        for name, value in self.own_metrics.items():
+            row[f"test_{name}"] = value
+
+    def _told(self, row: RowArray, evaluated: bool) -> Report:
+        """Return what is told of the round of a row."""
         loss, accuracy = self.last_test[:2]
-        self._untold = Report(
-            number, outcome.train_loss, loss, accuracy, replace(self.totals), evaluated, metrics=self.own_metrics
-        )
+        number, train_loss = int(row["round"][0]), float(row["train_loss"][0])
+        return Report(number, train_loss, loss, accuracy, replace(self.totals), evaluated, metrics=self.own_metrics)
 
     def _is_met(self, target: Target) -> bool:
         loss, accuracy = self.last_test[:2]

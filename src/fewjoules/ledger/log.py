@@ -79,6 +79,17 @@ class RowLog:
         self._kept += [rows.copy()] if self.keeps_rows else []
         self._appended_round = int(rounds[-1])
 
+    def amend(self, rows: RowArray) -> None:
+        """Replace the rows that were appended last, which must be those of their round and not be flushed."""
+        rows = self.table.require_rows(rows)
+        if self._appended_round == self._flushed_round or np.any(rows["round"] != self._appended_round):
+            raise InvalidInputError(
+                f"rows of the {self.table.name} can be replaced until they are flushed, got round "
+                f"{int(rows['round'][0])} after a flush of {self._flushed_round} and rows of {self._appended_round}"
+            )
+        if self.keeps_rows:
+            self._kept[-1] = rows.copy()
+
     def flush(self, last_round: int) -> None:
         """Write the rows since the last flush as one part that ends with ``last_round``."""
         if last_round < max(self._appended_round, self._flushed_round):

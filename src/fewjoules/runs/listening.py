@@ -38,6 +38,11 @@ class Listeners:
             self._tell("on_evaluation_end")
         self._tell("on_round_end")
 
+    def evaluated(self, report: Report) -> None:
+        """Tell of an evaluation after the end of the last round."""
+        self._run.note(report)
+        self._tell("on_evaluation_end")
+
     def saved(self) -> None:
         """Tell of a checkpoint."""
         self._tell("on_save_checkpoint")
