@@ -17,7 +17,7 @@ from fewjoules.tuning.pilot import PilotResult
 
 SHORTEST_HEAT = 24  # local steps
 PART_OF_WAY = 0.2  # to the target, that plain SGD goes in the first heat
-MOST_HEATS = 7  # of plain SGD, to get there: the next is twice as long, or has a smaller step size if all blew up
+MOST_HEATS = 7  # of plain SGD, to get there: the next is twice as long, or has a smaller step size if all do harm
 STEP = 2.0  # factor between neighbouring step sizes
 AS_GOOD = 1.03  # steps or a loss within this factor of the best are as good
 LEFT_TO_OTHERS = 2  # heats of the shorter length, that plain SGD leaves of a budget in steps or joules
@@ -26,6 +26,8 @@ MOST_STILL = 0.1  # the same in long heats, in which it lowers the loss further
 FARTHER = (STEP**2, STEP**4)  # times the largest step size, where all are far too small
 MOST_JUMPS = 8  # to such step sizes
 LEAST_RATE = 1e-6  # below which no smaller step size is tried
+MOST_HARMFUL = 10  # step sizes that only raise the loss: then neither smaller ones nor much longer heats are tried
+HARMFUL_HEATS = 3  # of plain SGD, where they all do
 LEAST_LOSS = 1e-12  # of the untrained model, in comparison with which others have fallen
 
 
@@ -69,7 +71,9 @@ class Race:
                 self._extend(PLAIN, downwards=False)
             if tried == MOST_HEATS - 1 or self._shows_the_way():
                 return
-            best = self.ranked()[:2]
+            best = [arm for arm in self.ranked()[:2] if not self._raises(arm)]
+            if self._only_harms() and tried + 1 >= HARMFUL_HEATS:
+                return
             if best and self.allowed() < (len(best) + LEFT_TO_OTHERS) * self.heat:
                 return
             if best:
@@ -174,15 +178,25 @@ class Race:
         return arm in self.results and not self.results[arm].alive
 
     def _leave_standstill(self) -> None:
-        """Try step sizes far larger while none has moved the loss."""
+        """Try step sizes far larger while none has moved the loss, and the largest has not raised it."""
         for _ in range(MOST_JUMPS):
             least = min(result.final_loss() for result in self.results.values())
             moved = (self.start_loss - least) / max(abs(self.start_loss), LEAST_LOSS)
             if moved > min(STILL * self.heat / SHORTEST_HEAT, MOST_STILL):
                 return
             largest = max(arm.rate for arm in self.results)
-            if self._blew_up(Arm(PLAIN, largest)) or not self.hold([Arm(PLAIN, one * largest) for one in FARTHER]):
+            if self._raises(Arm(PLAIN, largest)) or not self.hold([Arm(PLAIN, one * largest) for one in FARTHER]):
                 return
+
+    def _raises(self, arm: Arm) -> bool:
+        """Whether an arm blew up, or left a loss clearly above that of the untrained model."""
+        rise = self.results[arm].final_loss() - self.start_loss
+        return self._blew_up(arm) or rise > STILL * max(abs(self.start_loss), LEAST_LOSS)
+
+    def _only_harms(self) -> bool:
+        """Whether many step sizes were tried and none left a lower loss than that of the untrained model."""
+        losses = [result.final_loss() for result in self.results.values() if result.alive]
+        return len(losses) >= MOST_HARMFUL and min(losses) >= self.start_loss
 
     def _way(self, arm: Arm) -> float:
         """Return which part of the way to the target an arm has come."""
@@ -203,7 +217,7 @@ class Race:
             best = order[0].rate
             if best == mine[-1]:
                 held = self.hold([Arm(optimiser, STEP * best)])
-            elif downwards and math.isclose(best, mine[0]) and mine[0] > LEAST_RATE:
+            elif downwards and math.isclose(best, mine[0]) and mine[0] > LEAST_RATE and not self._only_harms():
                 held = self.hold([Arm(optimiser, best / STEP)])
             else:
                 return
