@@ -108,7 +108,7 @@ def test_bad_file_names_are_refused(tmp_path, name):
 
 def test_a_folder_is_not_replaced(tmp_path):
     (tmp_path / "fleet.toml").mkdir()
-    assert_refused(run("init", tmp_path / "fleet.toml", "--force"), "FILE must not be a folder")
+    assert_refused(run("init", tmp_path / "fleet.toml", "--force"), "FILE must be a file, got the folder")
 
 
 @pytest.mark.parametrize("name", ["my fleet.toml", "$(date);'#\".toml", "[rounds] = 3 #.toml", "ünï ☃.toml"])
