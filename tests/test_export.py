@@ -83,6 +83,9 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     folder = stopped(tmp_path)
     assert_refused(run("export", tmp_path), "has none yet")
     assert_refused(run("export", folder, "--out", folder / "plan.json"), "must be a new file")
+    assert_refused(
+        run("export", folder, "--out", tmp_path / "gone" / "model"), "--out must be a file in a folder that exists"
+    )
     data = bytearray((folder / CHECKPOINT).read_bytes())
     for place in (500, len(data) - 1):  # in the header and in the weights
         spoilt = bytearray(data)

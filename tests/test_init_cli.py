@@ -108,7 +108,7 @@ def test_bad_file_names_are_refused(tmp_path, name):
 
 def test_a_folder_is_not_replaced(tmp_path):
     (tmp_path / "fleet.toml").mkdir()
-    assert_refused(run("init", tmp_path / "fleet.toml", "--force"), "FILE must not be a folder")
+    assert_refused(run("init", tmp_path / "fleet.toml", "--force"), "FILE must be a file, got the folder")
 
 
 @pytest.mark.parametrize("name", ["my fleet.toml", "$(date);'#\".toml", "[rounds] = 3 #.toml", "ünï ☃.toml"])
@@ -228,15 +228,20 @@ def test_questions_are_asked_on_a_terminal_and_asked_again_after_a_bad_answer(tm
 
 
 @needs_terminal
-@pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl-C", "Ctrl-D"])
-def test_leaving_in_the_middle_writes_nothing(tmp_path, key):
+@pytest.mark.parametrize(
+    ("key", "says", "code"),
+    [("\x03", "stopped; nothing was written", 130), ("\x04", "error: the input ended before the last answer", 2)],
+    ids=["Ctrl-C", "Ctrl-D"],
+)
+def test_leaving_in_the_middle_writes_nothing(tmp_path, key, says, code):
     terminal = Terminal(tmp_path, "init")
     terminal.wait_for("[wifi-phone:12]: ")
     for _ in range(100):  # a signal between the prompt and the read that follows it is noticed with the next one
         if terminal.process.poll() is None:
             os.write(terminal.ours, key.encode())
             time.sleep(0.1)
-    assert terminal.close() != 0
+    terminal.wait_for(says)
+    assert terminal.close() == code
     assert list(tmp_path.iterdir()) == []
 
 

@@ -23,6 +23,7 @@ from tests.test_bad_input import assert_refused, run, write
 
 TEXT = trained_with("target_accuracy = 0.8")
 LAW = SCENARIO[SCENARIO.index("[rounds]") : SCENARIO.index("[limits]")]
+needs_proc = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can write")
 DOCUMENTED = Path(__file__).parents[1] / "docs" / "tuning.md"
 
 
@@ -290,6 +291,23 @@ def test_without_out_the_file_is_named_after_the_scenario(tmp_path, monkeypatch)
     done = run("tune", write(tmp_path, TEXT), "--device", "cpu")
     assert done.exit_code == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"scenario.toml", "scenario-tuned.toml", "fewjoules-tune"}
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("gone/tuned.toml", "--out must be a file in a folder that exists"),
+        ("file/tuned.toml", "--out must be a file in a folder that exists"),
+        (f"{'x' * 300}.toml", "--out must be a file that can be written"),
+        pytest.param("/proc/tuned.toml", "--out must be a file that can be written", marks=needs_proc),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_trained(place, says, tuned, tmp_path):
+    write(tmp_path, TEXT, "file")
+    out = tmp_path / place
+    assert_refused(tune(tmp_path, "--out", out), says, out.name[:20])
+    assert {path.name for path in tmp_path.iterdir()} == {"scenario.toml", "file"}
+    assert_refused(run("tune", "--resume", tuned[0] / "out", "--out", out), says)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """Write files that appear whole or not at all, notice damaged ones, read regular files only, and parse TOML."""
 
+import contextlib
 import os
 import stat
 import tomllib
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,14 +16,14 @@ MAX_TEXT_BYTES = 256 * 2**20
 _BLOCK_BYTES = 1 << 20
 
 
-@contextmanager
+@contextlib.contextmanager
 def whole_file(target: Path, *, lasting: bool = True) -> Iterator[BinaryIO]:
     """Open a stream whose bytes become ``target`` when the block ends without an error; otherwise remove them.
 
-    An error of the system, such as a full disk, names the file. Without ``lasting`` a power cut may lose the file,
+    An error of the system, such as a full disk, names ``target``. Without ``lasting`` a power cut may lose the file,
     which is written faster.
     """
-    partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
+    partial = _partial_of(target)
     try:
         with partial.open("wb") as stream:
             yield stream
@@ -32,12 +32,40 @@ def whole_file(target: Path, *, lasting: bool = True) -> Iterator[BinaryIO]:
                 os.fsync(stream.fileno())
         os.replace(partial, target)
     except BaseException as error:
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(partial), partial):
             raise OSError(error.errno, error.strerror, str(target)) from error
         raise
     if lasting:
         sync_folder(target.parent)
+
+
+def require_place(option: str, target: Path) -> None:
+    """Refuse a path at which no file can be written; a file that exists stays as it is, and none is left."""
+    if os.path.isdir(target):
+        raise InvalidInputError(f"{option} must be a file, got the folder {_named(target)}")
+    if not os.path.isdir(target.parent):
+        raise InvalidInputError(f"{option} must be a file in a folder that exists, got {_named(target)}")
+    partial = _partial_of(target)
+    try:
+        partial.open("xb").close()
+        partial.unlink()
+    except FileExistsError:  # another process is writing the file, or was killed while it did
+        return
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InvalidInputError(
+            f"{option} must be a file that can be written, got {_named(target)} ({reason})"
+        ) from error
+
+
+def _named(path: Path) -> str:
+    return shown(str(path), 200)
+
+
+def _partial_of(target: Path) -> Path:
+    return target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
 
 
 def make_folder(folder: Path) -> None:

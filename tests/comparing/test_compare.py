@@ -134,6 +134,7 @@ def test_a_scheme_that_diverges_is_left_out_and_counted():
         (OWN, {"rounds": None}, "rounds is missing"),
         ({"mine": {"target": 0.1}}, {}, "target must be the same for all schemes, got one of scheme mine"),
         ([3], {}, "schemes must be names, plans or recipes"),
+        (OWN, {"colour": 1}, r"^'colour' is no option of compare, which takes clients, test, .*guard"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(schemes, changes, says):

@@ -154,6 +154,14 @@ def test_an_interrupted_file_leaves_the_old_one(scratch):
     assert [path.name for path in scratch.iterdir()] == ["page.html"]
 
 
+@pytest.mark.parametrize("place", ["gone/page.html", "file/page.html", "x" * 300])
+def test_a_file_that_cannot_be_made_is_named_and_not_its_partial_copy(scratch, place):
+    (scratch / "file").touch()
+    with pytest.raises(OSError) as caught, whole_file(scratch / place):  # noqa: PT011 - its file is asserted
+        pass
+    assert caught.value.filename == str(scratch / place)
+
+
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_the_documentation_lists_every_column(table):
     section = re.split(r"^## ", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -25,6 +25,7 @@ from fewjoules.runs.checkpoint import require_same_identity
 from fewjoules.runs.data_facts import data_facts
 from fewjoules.runs.own_identity import identity_of_own
 from fewjoules.runs.own_settings import own_options, own_settings, save_own_settings
+from fewjoules.runs.sealed import write_sealed
 from tests.reference import training as reference
 
 CLIENTS = reference.made_up_clients([6, 4, 5], 4, 3, 1)
@@ -106,6 +107,22 @@ def test_an_interrupted_run_goes_on_bit_for_bit_with_a_model_of_other_weights(wh
     assert done.stop_reason == "rounds"
     assert done.ledger.tobytes() == whole.ledger.tobytes()
     assert_same(tmp_path / "run", whole)
+
+
+def test_a_folder_of_a_comparison_is_told_with_one_of_its_runs(tmp_path):
+    write_sealed(tmp_path / "settings.json", {"command": "compare"})
+    with pytest.raises(InvalidInputError, match="is a comparison, whose runs are in its folders, none finished yet"):
+        fj.Run.load(tmp_path)
+    (tmp_path / "flexible" / "seed-1").mkdir(parents=True)
+    (tmp_path / "flexible" / "seed-1" / "run.json").touch()
+    with pytest.raises(InvalidInputError, match=r"is a comparison, .*, such as .*flexible/seed-1$"):
+        fj.Run.load(tmp_path)
+
+
+def test_a_folder_of_a_tuning_is_told_to_have_no_run(tmp_path):
+    write_sealed(tmp_path / "settings.json", {"command": "tune"})
+    with pytest.raises(InvalidInputError, match="is a tuning, which has no run; train the recipe that it found"):
+        fj.Run.load(tmp_path)
 
 
 def test_a_run_is_killed_and_resumed_bit_for_bit(whole, tmp_path):

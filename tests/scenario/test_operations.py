@@ -62,6 +62,13 @@ def test_parameters_alone_do_not_tell_the_operations(tmp_path):
     assert_refused(refusal, "model.flops_per_sample is missing", "joules_per_flop")
 
 
+def test_operations_of_a_network_and_data_of_ones_own_are_asked_for_with_how_to_get_them(tmp_path):
+    write(tmp_path, "from torch import nn\n\ndef net():\n    return nn.Linear(6, 2)\n", "net_for_own_data.py")
+    text = scenario(model='architecture = "net_for_own_data:net"')
+    refusal = run("plan", write(tmp_path, text.replace('data = "digits"', 'data = "my_data:clients"')))
+    assert_refused(refusal, "model.flops_per_sample is missing", "your own", "six for each multiply-add")
+
+
 def test_operations_of_a_network_that_cannot_be_counted_are_asked_for(tmp_path, monkeypatch):
     networks = NETWORKS.replace("nn.Sequential(nn.Flatten(), *layers)", "nn.Sequential(*layers)")
     write(tmp_path, networks, "my_networks.py")

@@ -1,5 +1,6 @@
 """``fewjoules export``: the model of a run that is not finished."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 from fewjoules.cli.console import plain_errors
 from fewjoules.errors import InvalidInputError
 from fewjoules.extras import require_extra
+from fewjoules.files import require_place
 from fewjoules.runs.files import CHECKPOINT, MODEL
 
 
@@ -31,8 +33,9 @@ def export(
         from fewjoules.runs.checkpoint import exported_tensors, save_tensors
 
         checkpoint, target = _checkpoint_of(Path(run)), Path(out)
-        if target.exists():
+        if os.path.exists(target):
             raise InvalidInputError(f"--out must be a new file, got {out!r}, which exists")
+        require_place("--out", target)
         header, state = exported_tensors(checkpoint)
         save_tensors(target, state, {"architecture": str(header["identity"].get("architecture"))})
         typer.echo(f"the model of round {header['round']} is in {target}")

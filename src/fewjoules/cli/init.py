@@ -12,6 +12,7 @@ import typer
 from fewjoules.cli.console import plain_errors
 from fewjoules.cli.questions import ask, can_ask
 from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
+from fewjoules.files import require_place, whole_file
 
 if TYPE_CHECKING:
     from fewjoules.scenario.start.answers import Start
@@ -91,8 +92,6 @@ def init(
         start = replace(start, **_require_limits(battery_joules, max_sparsity, max_local_steps, seed))
         text = _checked_text(start, path, file)
         _require_place(file, force)  # somebody may have made it while questions were answered
-        from fewjoules.files import whole_file
-
         with whole_file(path) as stream:
             stream.write(text.encode())
         typer.echo("\n".join(_farewell(start, path, file)))
@@ -103,10 +102,7 @@ def _require_place(file: str, force: bool) -> Path:
     path = Path(file)
     if not file.isprintable() or path.suffix != ".toml" or len(file) > 1000:
         raise InvalidInputError(f"FILE must be a name of printable characters that ends in .toml, got {shown(file)}")
-    if not path.parent.is_dir():
-        raise InvalidInputError(f"FILE must be in a folder that exists, got {shown(file)}")
-    if path.is_dir():
-        raise InvalidInputError(f"FILE must not be a folder, got {shown(file)}")
+    require_place("FILE", path)
     if os.path.lexists(path) and not force:
         raise InvalidInputError(f"{file} exists and is not overwritten; give another name, or --force to replace it")
     return path

@@ -1,6 +1,7 @@
 """``fewjoules measure``: measure what steps and messages cost on this machine."""
 
 import contextlib
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from fewjoules.cli.progress import phases
 from fewjoules.cli.reading import read_scenario
 from fewjoules.errors import InvalidInputError, require_number
 from fewjoules.extras import require_extra
-from fewjoules.files import whole_file
+from fewjoules.files import require_place, whole_file
 from fewjoules.metering.meter import Meter
 from fewjoules.metering.protocol import LIMIT_SECONDS, Bench, Protocol
 from fewjoules.metering.survey import AUTO, KINDS, in_words, open_meter
@@ -187,10 +188,10 @@ def _new_file(out: str | None, profile: str | None, seconds_only: bool) -> Itera
         raise InvalidInputError(f"--profile must be the name of a file without folder and ending, got {profile!r}")
     option, file = ("--out", out) if profile is None else ("--profile", f"{profile}.toml")
     path = None if file is None else Path(file)
-    if path is not None and path.exists():
-        raise InvalidInputError(f"{option} must name a new file, but {path} exists")
-    if path is not None and not path.parent.is_dir():
-        raise InvalidInputError(f"{option} must be in a folder that exists, got {path}")
+    if path is not None:
+        if os.path.exists(path):
+            raise InvalidInputError(f"{option} must name a new file, but {path} exists")
+        require_place(option, path)
 
     def write(text: str) -> None:
         if path is not None:

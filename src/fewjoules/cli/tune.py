@@ -17,6 +17,7 @@ from fewjoules.cli.starting import Starting
 from fewjoules.cli.tuning_progress import tuning_progress
 from fewjoules.errors import InvalidInputError, require_integer
 from fewjoules.extras import require_extra
+from fewjoules.files import require_place
 from fewjoules.runs.files import BELIEFS, PAGE, PILOTS, TUNING
 from fewjoules.scenario import Scenario
 
@@ -150,7 +151,7 @@ def _new(
     chosen = read_scenario(path, allow_outside)
     stem = EMBEDDED_STEM if path is None else Path(path).stem
     target = Path(out or f"{stem}-tuned.toml")
-    if target.exists() and not (out is not None and path is not None and target.samefile(path)):
+    if os.path.exists(target) and not (out is not None and path is not None and target.samefile(path)):
         raise InvalidInputError(f"--out must be a new file or the scenario itself, got {target}, which exists")
     _require_place(target, chosen)
     require_aim(chosen)
@@ -168,11 +169,8 @@ def _new(
 
 
 def _require_place(out: Path, scenario: Scenario) -> None:
-    """Refuse a place for the tuned scenario from which the files that it names are not found."""
-    if not out.parent.is_dir():
-        raise InvalidInputError(f"--out must be a file in a folder that exists, got {out}")
-    if out.is_dir():
-        raise InvalidInputError(f"--out must be a file, got the folder {out}")
+    """Refuse a place that cannot be written, or from which the files that the scenario names are not found."""
+    require_place("--out", out)
     try:
         Scenario.from_text(scenario.text, str(out), out.parent, allow_outside=scenario.allow_outside)
     except InvalidInputError as error:

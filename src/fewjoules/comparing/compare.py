@@ -13,11 +13,12 @@ from fewjoules.comparing.result import Comparison
 from fewjoules.comparing.turns import MOST_SEEDS, Turn, seeds_from, train_turns, turns_of
 from fewjoules.comparing.written import write_comparison
 from fewjoules.engine.algorithm.declared import as_plain
+from fewjoules.engine.algorithm.options import TrainingOptions, require_known
 from fewjoules.engine.loop import INTERRUPTED
 from fewjoules.errors import DivergedError, require_integer
 from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.problem import ControlProblem
-from fewjoules.runs.arguments import ModelOfSeed, model_for
+from fewjoules.runs.arguments import ModelOfSeed, keywords_of, model_for
 from fewjoules.runs.client_data import Arrays
 from fewjoules.runs.folder import require_new_folder
 from fewjoules.runs.own_task import require_path
@@ -76,6 +77,8 @@ def compare(
     count = require_integer("seeds", seeds, low=1, high=MOST_SEEDS)
     chosen = seeds_from(require_integer("seed", seed, low=0, high=2**63 - 1), count)
     rates = as_plain(rates or {})
+    shareable = (*keywords_of(compare), *keywords_of(train), *TrainingOptions.__dataclass_fields__)
+    require_known("compare", options, (name for name in shareable if name != "name" and not name.startswith("target_")))
     entrants = own_entrants(schemes, options, problem, rates)
     shared = {"clients": clients, "test": test, "fleet": fleet, "target": target}
     runs: dict[tuple[str, int], Run] = {}

@@ -58,6 +58,11 @@ def model_for(model: ModelOfSeed, seed: int) -> nn.Module:
     return model(seed)
 
 
+def keywords_of(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the arguments that a function takes by keyword alone."""
+    return [one.name for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
+
+
 def followed_plan(plan: Plan | None, recipe: Recipe | None) -> Plan | None:
     """Return the plan that a training follows: the one given, or that of the recipe."""
     recipe = recipe if plan is None else plan.recipe

@@ -1,6 +1,7 @@
 """Train in a results folder: start, checkpoint, resume and finish. docs/ledger.md lists the files."""
 
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.loop import INTERRUPTED, Report, TrainingLoop
 from fewjoules.engine.ranks import ALONE, Ranks
 from fewjoules.engine.simulator.simulator import Simulator
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import InvalidInputError, shown
 from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, remove_partials
 from fewjoules.ledger.parquet import read_blocks
 from fewjoules.ledger.schema import LEDGER, METRICS
@@ -77,12 +78,24 @@ def require_new_folder(folder: Path, hint: str = "use --resume to continue the r
     """
     if not is_first_rank():
         return
+    _require_possible(folder)
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     remains = {SCENARIO, PLAN, SETTINGS} if BEGUN in names else set()
     passing = {name for name in names if name.startswith(".") and name.endswith(PARTIAL_SUFFIX)}
     foreign = names - remains - passing - {LOCK}
     if foreign or (folder.exists() and not folder.is_dir()):
         raise InvalidInputError(f"{folder}: the results folder must be new or empty; {hint}")
+
+
+def _require_possible(folder: Path) -> None:
+    """Refuse a path that no folder can have: one inside a file, or with a name that is too long."""
+    try:
+        os.lstat(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        got = f"{shown(str(folder), 200)} ({(error.strerror or str(error)).lower()})"
+        raise InvalidInputError(f"the results folder must be one that can be made, got {got}") from error
 
 
 @contextlib.contextmanager

@@ -16,9 +16,10 @@ from fewjoules.ledger.frames import pandas_frame, polars_frame
 from fewjoules.ledger.parquet import read_table
 from fewjoules.ledger.schema import LEDGER, METRICS, TABLES, RowArray, TableSchema
 from fewjoules.provenance import KINDS
-from fewjoules.runs.files import LEDGER_TABLE, METRICS_TABLE, MODEL, RUN, SETTINGS
+from fewjoules.runs.files import COMPARISON, LEDGER_TABLE, METRICS_TABLE, MODEL, PILOTS, RUN, SETTINGS
 from fewjoules.runs.metered import Metered
 from fewjoules.runs.results import RunResults
+from fewjoules.runs.sealed import read_sealed
 
 if TYPE_CHECKING:
     import pandas
@@ -62,9 +63,7 @@ class Run:
             raise InvalidInputError(f"model must be a torch.nn.Module or None, got {shown(model)}")
         place = Path(folder)
         if not (place / RUN).exists():
-            unfinished = (place / SETTINGS).exists()
-            why = "the run is not finished; resume it first" if unfinished else f"must be a run's folder with {RUN}"
-            raise InvalidInputError(f"{place}: {why}")
+            raise InvalidInputError(f"{place}: {_why_no_run(place)}")
         summary = RunResults.load(place).summary
         return cls(
             trained=None if model is None else _with_weights(model, place / MODEL),
@@ -105,6 +104,19 @@ class Run:
                 rows = getattr(self, name)
                 return rows, table.with_metrics(table.own_metrics(rows.dtype.names or ()))
         raise InvalidInputError(f"the table must be 'metrics' or 'ledger', got {shown(name)}")
+
+
+def _why_no_run(folder: Path) -> str:
+    """Say what a folder without the outcome of a run is."""
+    settings = read_sealed(folder / SETTINGS) if (folder / SETTINGS).exists() else None
+    command = settings.get("command") if isinstance(settings, dict) else None
+    if command == "compare" or (folder / COMPARISON).exists():
+        runs = sorted(file.parent for pattern in (f"*/{RUN}", f"*/*/{RUN}") for file in folder.glob(pattern))
+        found = f"such as {runs[0]}" if runs else "none finished yet"
+        return f"is a comparison, whose runs are in its folders, {found}"
+    if command == "tune" or (folder / PILOTS).exists():
+        return "is a tuning, which has no run; train the recipe that it found"
+    return "the run is not finished; resume it first" if settings is not None else f"must be a run's folder with {RUN}"
 
 
 def _with_weights(model: nn.Module, file: Path) -> nn.Module:

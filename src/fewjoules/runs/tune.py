@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fewjoules.engine.algorithm.declared import as_plain
-from fewjoules.engine.algorithm.options import TrainingOptions
+from fewjoules.engine.algorithm.options import TrainingOptions, require_known
 from fewjoules.engine.algorithm.participation import participants_of
 from fewjoules.engine.models.layout import require_trainable
 from fewjoules.engine.models.loss import Loss, cross_entropy
@@ -21,7 +21,7 @@ from fewjoules.physics.fleet import Fleet
 from fewjoules.planner.partial import with_participants
 from fewjoules.planner.problem import ControlProblem
 from fewjoules.planner.recipe import Recipe
-from fewjoules.runs.arguments import require_kinds
+from fewjoules.runs.arguments import keywords_of, require_kinds
 from fewjoules.runs.client_data import Arrays, as_taken, has_labels, require_loss, rule_of
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.laboratory import USUAL_RATE
@@ -173,6 +173,8 @@ def _checked(options: dict[str, Any], clients: int) -> dict[str, Any]:
     for name in CHOSEN:
         if name in options:
             raise InvalidInputError(f"tune chooses {name} itself, got {shown(options[name])}")
+    left = (name for name in TrainingOptions.__dataclass_fields__ if name not in CHOSEN)
+    require_known("tune", options, (*keywords_of(tune), *left))
     TrainingOptions.of(**options, local_steps=1, sparsity=[1.0] * clients, rounds=1)
     return {name: as_plain(value) for name, value in options.items()}
 

@@ -50,7 +50,8 @@ def flops_per_sample(model: ModelTable, training: TrainingTable | None, folder: 
     shape = _shape(model, architecture, training, folder)
     if shape is None:
         raise InvalidInputError(
-            "model.flops_per_sample is missing: operations are not counted for data and a network of your own"
+            "model.flops_per_sample is missing: operations are not counted where network and data are both your "
+            "own; give a number above 0, six for each multiply-add of one sample in the forward pass"
         )
     if not is_own(architecture):
         return ARCHITECTURES[architecture].flops_per_sample(shape, **_sizes(model, architecture))

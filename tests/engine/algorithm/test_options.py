@@ -115,7 +115,7 @@ def test_none_is_a_value_of_optional_options_alone(name):
 
 
 def test_an_option_that_does_not_exist_is_refused_with_those_that_do():
-    with pytest.raises(InvalidInputError, match=r"learning_rate, .*got 'learning_rat'"):
+    with pytest.raises(InvalidInputError, match=r"^'learning_rat' is no option of train, .*learning_rate, .*target$"):
         TrainingOptions.of(**NEEDED, learning_rat=0.1)
 
 

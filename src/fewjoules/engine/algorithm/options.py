@@ -1,7 +1,7 @@
 """All options of a training run, declared and checked once. docs/training.md explains each of them."""
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -26,7 +26,7 @@ from fewjoules.engine.algorithm.declared import (
 )
 from fewjoules.engine.algorithm.presets import PRESETS, preset_options
 from fewjoules.engine.algorithm.step_sizes import StepSizes
-from fewjoules.errors import InvalidInputError, require_integer
+from fewjoules.errors import InvalidInputError, require_integer, shown
 from fewjoules.ledger.target import OPTIONS, Target
 from fewjoules.physics.availability import AvailableDevices, availability_of
 from fewjoules.planner.problem import MAX_LOCAL_STEPS, MAX_SPARSITY
@@ -54,6 +54,14 @@ def overridden(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
     replaced = [first for first in COMPANIONS if first in changes and changes[first] != options.get(first)]
     left_behind = {name for first in replaced for name in COMPANIONS[first]}
     return {name: value for name, value in options.items() if name not in left_behind} | dict(changes)
+
+
+def require_known(caller: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option that a function does not take; the message names those that it takes."""
+    known = tuple(dict.fromkeys(known))
+    for name in given:
+        if name not in known:
+            raise InvalidInputError(f"{shown(name)} is no option of {caller}, which takes {', '.join(known)}")
 
 
 def _is_function(rate: Any) -> bool:
@@ -127,10 +135,9 @@ class TrainingOptions:
     @classmethod
     def of(cls, **given: Any) -> "TrainingOptions":
         """Make options; those not given come from the preset, if one is named."""
-        unknown = sorted(set(given) - set(cls.__dataclass_fields__))
-        if unknown:
-            known = ", ".join(name for name in cls.__dataclass_fields__ if name not in OPTIONS)  # said by target
-            raise InvalidInputError(f"train knows the options {known}, target; got {unknown[0]!r}")
+        own = tuple(cls.__dataclass_fields__)
+        known = (*(name for name in own if name not in OPTIONS), "target")  # which says all of OPTIONS
+        require_known("train", sorted(set(given) - set(own)), known)
         preset = given.get("preset")
         usual = {} if preset is None else preset_options(preset)
         if given.get("inner", usual.get("inner")) != usual.get("inner"):
