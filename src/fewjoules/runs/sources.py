@@ -14,7 +14,8 @@ from fewjoules.engine.simulator.read_samples import Reader, ReadSamples
 from fewjoules.errors import InvalidInputError, require_number, shown
 from fewjoules.runs.client_data import Arrays, gather, pair_of, tensors_of
 from fewjoules.runs.memory import free_bytes, free_gpu_bytes
-from fewjoules.runs.readers import ArrayReader, DataSetReader, arrays_of, is_array, is_data_set, is_on_disk
+from fewjoules.runs.plain_arrays import is_array, plain_pair
+from fewjoules.runs.readers import ArrayReader, DataSetReader, arrays_of, is_data_set, is_on_disk
 
 _SHARE = 0.25  # of the free memory that data sets may take
 
@@ -36,7 +37,9 @@ def collect(
     if len(clients) == 0:
         raise InvalidInputError("clients must have at least one entry")
     if data is None:
-        return _joined(clients, [f"clients[{number}]" for number in range(len(clients))], device, memory_gib, rule)
+        names = [f"clients[{number}]" for number in range(len(clients))]
+        own = [plain_pair(given, name) for given, name in zip(clients, names, strict=True)]
+        return _joined(own, names, device, memory_gib, rule)
     samples = collect_one(data, device, "data", memory_gib, rule)
     if isinstance(clients, ClientSlices):
         _require_slices(clients, len(samples))
@@ -48,6 +51,7 @@ def collect_one(
     given: Arrays, device: torch.device, name: str, memory_gib: float | None = None, rule: LabelRule = USUAL
 ) -> SampleSource:
     """Return the samples of one pair of arrays or one data set; errors call them by ``name``."""
+    given = plain_pair(given, name)
     if _is_ready(given):
         return tensors_of(given, device, name, rule)
     return _joined([given], [name], device, memory_gib, rule)[0]
