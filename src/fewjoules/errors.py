@@ -124,9 +124,9 @@ def require_name(what: str, value: Any) -> None:
 
 
 def shown(value: Any, most: int = 60) -> str:
-    """Return a value as error sentences show it, shortened where it is long."""
+    """Return a value as error sentences show it, on one line and shortened where it is long."""
     try:
-        text = repr(value)
+        text = " ".join(line.strip() for line in repr(value).splitlines())
     except ValueError:  # Python writes no whole number of more than 4300 digits
         return "a number of too many digits"
     return text if len(text) <= most else f"{text[: most - 3]}..."

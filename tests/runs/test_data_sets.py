@@ -456,6 +456,9 @@ def test_a_data_set_that_changes_its_length_is_refused(memory):
         ([-1, 2], "from 0 to 59, got -1"),
         ([4, 3, 4], "each sample once, got 4 twice"),
         ([0.5], "must hold sample numbers"),
+        ((INPUTS, LABELS), "must hold sample numbers .* got tuple of 2; leave data out"),
+        (Subset(WHOLE, range(5)), "must hold sample numbers .* got Subset; leave data out"),
+        (torch.zeros(3, dtype=torch.long).to_sparse(), "must hold sample numbers .* got Tensor"),
         ([], "must hold sample numbers"),
     ],
 )

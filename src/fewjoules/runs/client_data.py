@@ -147,12 +147,13 @@ def pair_of(given: Arrays, name: str) -> tuple[Any, Any]:
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise InvalidInputError(
             f"{name} must be a pair of arrays (inputs, targets), a dict of arrays or a data set with a length and "
-            f"items, got {_kind_of(given)}"
+            f"items, got {kind_of(given)}"
         )
     return given[0], given[1]
 
 
-def _kind_of(given: Any) -> str:
+def kind_of(given: Any) -> str:
+    """Name the type of a value, with the length of a tuple or list."""
     kind = type(given).__name__
     return f"{kind} of {len(given)}" if isinstance(given, tuple | list) else kind
 

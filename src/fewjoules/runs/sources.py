@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
 from fewjoules.arrays import IntArray
 from fewjoules.engine.models.labels import USUAL, LabelRule
@@ -12,7 +13,7 @@ from fewjoules.engine.simulator.federation import ClientSlices as ClientSlices  
 from fewjoules.engine.simulator.federation import SampleSource
 from fewjoules.engine.simulator.read_samples import Reader, ReadSamples
 from fewjoules.errors import InvalidInputError, require_number, shown
-from fewjoules.runs.client_data import Arrays, gather, pair_of, tensors_of
+from fewjoules.runs.client_data import Arrays, gather, kind_of, pair_of, tensors_of
 from fewjoules.runs.memory import free_bytes, free_gpu_bytes
 from fewjoules.runs.plain_arrays import is_array, plain_pair
 from fewjoules.runs.readers import ArrayReader, DataSetReader, arrays_of, is_data_set, is_on_disk
@@ -95,7 +96,7 @@ def _as_tree(given: Any) -> Any:
 
 def _numbers(given: Any, name: str, samples: int) -> IntArray:
     """Return sample numbers of a client, in order; refuse other values, and numbers out of range or twice."""
-    found = np.asarray(given)
+    found = _plain_numbers(given, name)
     if found.ndim != 1 or not found.size or not np.issubdtype(found.dtype, np.integer):
         raise InvalidInputError(f"{name} must hold sample numbers of data, at least one, got {shown(given)}")
     numbers = np.sort(found.astype(np.int64))
@@ -108,11 +109,22 @@ def _numbers(given: Any, name: str, samples: int) -> IntArray:
     return numbers
 
 
+def _plain_numbers(given: Any, name: str) -> Any:
+    """Return numbers as an array; refuse samples of a client's own."""
+    try:
+        if not isinstance(given, Dataset):
+            return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    raise InvalidInputError(
+        f"{name} must hold sample numbers of data, at least one, got {kind_of(given)}; leave data out where clients "
+        "have samples of their own"
+    )
+
+
 def _require_slices(clients: ClientSlices, samples: int) -> None:
     """Refuse slices that are not those of so many samples."""
-    starts, sizes = np.asarray(clients.starts), np.asarray(clients.sizes)
-    if starts.shape != sizes.shape or starts.ndim != 1 or not all(one.dtype == np.int64 for one in (starts, sizes)):
-        raise InvalidInputError("starts and sizes of clients must be two equally long arrays of int64")
+    starts, sizes = clients.starts, clients.sizes
     wrong = np.flatnonzero((starts < 0) | (sizes < 1) | (starts + sizes > samples))
     if wrong.size:
         client = int(wrong[0])
