@@ -75,7 +75,7 @@ def compare(
     require_alone("fewjoules.compare")
     count = require_integer("seeds", seeds, low=1, high=MOST_SEEDS)
     chosen = seeds_from(require_integer("seed", seed, low=0, high=2**63 - 1), count)
-    rates = as_plain(rates or {})
+    rates = as_plain({} if rates is None else rates)
     entrants = own_entrants(schemes, options, problem, rates)
     shared = {"clients": clients, "test": test, "fleet": fleet, "target": target}
     runs: dict[tuple[str, int], Run] = {}
