@@ -35,6 +35,17 @@ COSTS = (
     "codec_seconds_per_parameter",
     "codec_seconds_per_entry",
 )
+_ALWAYS_KNOWN = (
+    "joules_per_bit",
+    "joules_per_step",
+    "message_joules",
+    "message_seconds",
+    "downlink_message_joules",
+    "downlink_message_seconds",
+    "tail_watts",
+    "tail_seconds",
+    "promotion_joules",
+)
 
 
 class Fleet:
@@ -108,6 +119,9 @@ class Fleet:
     ) -> None:
         """Check every array and broadcast all to one shape."""
         given = {name: value for name, value in locals().items() if name in COSTS}
+        for name in _ALWAYS_KNOWN:
+            if given[name] is None:
+                raise InvalidInputError(f"{name} must be finite numbers of at least 0, one or one a device, got None")
         checked = {
             name: require_array(name, values, infinite=name == "battery_joules")
             for name, values in given.items()

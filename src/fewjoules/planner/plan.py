@@ -212,6 +212,8 @@ class Plan:
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
         """Read the plan that ``save`` wrote."""
+        if not isinstance(path, str | Path):
+            raise InvalidInputError(f"path must be the path of a file, got {shown(path)}")
         plans = plans_from_json(read_text(path), source=str(path))
         if len(plans) != 1:
             raise InvalidInputError(f"{path}: must hold exactly 1 plan, got {len(plans)}")
