@@ -205,6 +205,15 @@ def test_tables_train_by_their_rows_beside_arrays_on_disk_and_as_samples(library
     assert torch.equal(trained(PARTS, data=rows).model.weight, wanted)
 
 
+def test_a_data_set_that_can_also_be_a_table_is_read_as_a_data_set():
+    class Tabled(TensorDataset):
+        def to_numpy(self):
+            raise AssertionError
+
+    data = Tabled(*WHOLE.tensors)
+    assert torch.equal(trained(PARTS, data=data).model.weight, trained(PARTS, data=WHOLE).model.weight)
+
+
 def loss_of_rows(model, batch):
     return nn.functional.cross_entropy(model(batch["x"]), batch["label"], reduction="none")
 

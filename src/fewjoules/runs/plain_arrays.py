@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
 from fewjoules.errors import InvalidInputError
 from fewjoules.own_code import first_line
@@ -56,7 +57,7 @@ def _is_masked(array: Any) -> bool:
 
 def _untabled(value: Any, name: str) -> Any:
     """Return a table or column of pandas or polars as an array; what is an array, on disk or not, stays."""
-    stays = isinstance(value, np.ndarray | torch.Tensor) or (is_array(value) and hasattr(value, "chunks"))
+    stays = isinstance(value, np.ndarray | torch.Tensor | Dataset) or (is_array(value) and hasattr(value, "chunks"))
     try:
         if not stays and not isinstance(value, type):
             if hasattr(value, "to_numpy"):
