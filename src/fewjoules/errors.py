@@ -99,7 +99,7 @@ def require_array(
     """
     try:
         given = np.asarray(values)
-        if given.dtype.kind in "bUS":  # which NumPy would turn into numbers
+        if given.dtype.kind in "bUSc":  # which NumPy would turn into real numbers
             raise TypeError(given.dtype)
         array = given.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:

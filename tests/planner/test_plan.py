@@ -196,9 +196,10 @@ def test_only_a_problem_is_planned(scheme):
 
 
 @pytest.mark.parametrize("path", [5, None, True])
-def test_only_a_path_is_loaded(path):
-    with pytest.raises(fj.InvalidInputError, match=f"path must be the path of a file, got {path}"):
-        fj.Plan.load(path)
+def test_only_a_path_is_saved_to_and_loaded(plan, path):
+    for call in (plan.save, fj.Plan.load):
+        with pytest.raises(fj.InvalidInputError, match=f"path must be the path of a file, got {path}"):
+            call(path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[1]", "null"])

@@ -1,13 +1,13 @@
 """A fleet as a structure of arrays: what bits, messages, local steps and coding cost each device."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.errors import InvalidInputError, require_array
+from fewjoules.errors import InvalidInputError, require_array, shown
 from fewjoules.physics.fading import Fading
 from fewjoules.physics.points import OperatingPoints
 from fewjoules.provenance import Codes, Marks, codes_of
@@ -127,6 +127,10 @@ class Fleet:
             for name, values in given.items()
             if values is not None
         }
+        if not isinstance(operating_points, OperatingPoints | None):
+            raise InvalidInputError(
+                f"operating_points must be a fewjoules.OperatingPoints, got {shown(operating_points)}"
+            )
         points = None if operating_points is None else operating_points.joules_per_step[0]
         lists: dict[str, Sequence[object] | None] = {"names": names, "fading": fading, "operating_points": points}
         size = _common_size(checked, lists)
@@ -241,6 +245,9 @@ class Fleet:
 
 def _common_size(arrays: dict[str, FloatArray], lists: dict[str, Sequence[object] | None]) -> int:
     sizes = {name: array.size for name, array in arrays.items() if array.ndim == 1}
+    for name, entries in lists.items():
+        if not isinstance(entries, Sized | None):
+            raise InvalidInputError(f"{name} must be a list with an entry for each device, got {shown(entries)}")
     sizes |= {name: len(entries) for name, entries in lists.items() if entries is not None}
     size = max(sizes.values(), default=1) if 0 not in sizes.values() else 0
     for name, length in sizes.items():
