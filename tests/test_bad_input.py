@@ -313,6 +313,7 @@ ROUNDS = [
     ('kind = "power-law"\ntau = 9\nc = 1\na = 1', "q"),
     ('kind = "power-law"\nc = 1\na = 1\nq = 2', "tau"),
     ('kind = "power-law"\ntau = 9\nc = 1\na = 1\nq = 0', "q", "0"),
+    ('kind = "power-law"\ntau = 9\nc = 1\na = 1\nq = 5e-324', "q", "at least 1e-100 and at most 16", "5e-324"),
     ('kind = "power-law"\ntau = -7\nc = 1\na = 1\nq = 2', "tau", "-7"),
     ('kind = "power-law"\ntau = 9\nc = nan\na = 1\nq = 2', "c", "nan"),
     ('kind = "bound"\n' + BOUND.replace("sigma = 1\n", ""), "sigma"),

@@ -99,7 +99,7 @@ def require_array(
     """
     try:
         given = np.asarray(values)
-        if given.dtype.kind in "bUS":  # which NumPy would turn into numbers
+        if given.dtype.kind in "bUSc":  # which NumPy would turn into real numbers
             raise TypeError(given.dtype)
         array = given.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -124,9 +124,9 @@ def require_name(what: str, value: Any) -> None:
 
 
 def shown(value: Any, most: int = 60) -> str:
-    """Return a value as error sentences show it, shortened where it is long."""
+    """Return a value as error sentences show it, on one line and shortened where it is long."""
     try:
-        text = repr(value)
+        text = " ".join(line.strip() for line in repr(value).splitlines())
     except ValueError:  # Python writes no whole number of more than 4300 digits
         return "a number of too many digits"
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -27,6 +27,8 @@ def codes_of(marks: Marks, devices: int) -> dict[str, Codes]:
     """Return the codes of every kind, each of shape (devices,); kinds that are not given are assumed."""
     if isinstance(marks, str):
         marks = dict.fromkeys(KINDS, marks)
+    if not isinstance(marks, Mapping):
+        raise InvalidInputError(f"provenance must be a mark or a mapping of kinds to marks, got {shown(marks)}")
     unknown = sorted(set(marks) - set(KINDS))
     if unknown:
         raise InvalidInputError(f"provenance must be of {', '.join(KINDS)}, got {shown(unknown[0])}")

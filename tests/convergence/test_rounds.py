@@ -60,7 +60,7 @@ def test_paper_rounds_are_the_sum_over_devices_of_equation_23():
         (lambda: PaperRounds(alpha=0.0, beta=0.0), "not both be 0"),
         (lambda: PaperRounds(alpha=float("nan"), beta=1.0), "alpha"),
         (lambda: PaperRounds(alpha=True, beta=1.0), "alpha"),
-        (lambda: PowerLawRounds(tau=1.0, c=1.0, a=0.5, q=0.0), "q must be .* above 0"),
+        (lambda: PowerLawRounds(tau=1.0, c=1.0, a=0.5, q=0.0), "q must be .* at least 1e-100 and at most 16, got 0"),
         (lambda: PowerLawRounds(tau=0.0, c=1.0, a=0.5, q=1.0), "tau"),
         (
             lambda: BoundRounds(smoothness=1.0, sigma=1.0, gradient_bound=1.0, initial_gap=1.0, batch=1.0, epsilon=0.0),

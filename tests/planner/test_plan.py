@@ -167,6 +167,41 @@ def test_choices_of_local_steps_without_end_are_refused(steps):
         problem.with_choices(local_steps=steps)
 
 
+def test_the_smallest_power_of_the_sparsity_is_planned_as_none():
+    laws = [fj.PowerLawRounds(tau=50.0, c=0.1, a=0.5, q=q) for q in (1e-100, 1e-20)]
+    problem = without_tails().problem()
+    plans = [fj.solve(dataclasses.replace(problem, rounds=law)) for law in laws]
+    assert plans[0].energy_joules == pytest.approx(plans[1].energy_joules, rel=1e-12)
+    np.testing.assert_allclose(plans[0].sparsity, problem.sparsity[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"fleet": "fleet.toml"}, r"fleet must be a fewjoules\.Fleet, got 'fleet.toml'"),
+        ({"rounds": 150}, "rounds must be a rounds model, such as a fewjoules.PowerLawRounds, got 150"),
+        ({"rounds": fj.PowerLawRounds}, "rounds must be a rounds model, .* got <class"),
+        ({"downlink": 5}, "downlink must be 'free' or a Downlink, got 5"),
+    ],
+)
+def test_a_problem_of_the_wrong_types_is_refused(change, message):
+    with pytest.raises(fj.InvalidInputError, match=message):
+        dataclasses.replace(fj.Scenario.embedded().problem(), **change)
+
+
+@pytest.mark.parametrize("scheme", [fj.solve, *fj.schemes.SCHEMES.values()])
+def test_only_a_problem_is_planned(scheme):
+    with pytest.raises(fj.InvalidInputError, match=r"problem must be a fewjoules\.ControlProblem, got 5"):
+        scheme(5)
+
+
+@pytest.mark.parametrize("path", [5, None, True])
+def test_only_a_path_is_saved_to_and_loaded(plan, path):
+    for call in (plan.save, fj.Plan.load):
+        with pytest.raises(fj.InvalidInputError, match=f"path must be the path of a file, got {path}"):
+            call(path)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[1]", "null"])
 def test_text_that_is_no_plan_is_refused(text):
     with pytest.raises(fj.InvalidInputError, match="here:"):

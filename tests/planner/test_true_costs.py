@@ -343,6 +343,11 @@ def test_a_downlink_that_cannot_be_is_refused(changes, says):
         replace(problem_of(np.random.default_rng(0), 2), **changes)
 
 
+def test_limits_of_a_downlink_must_be_two():
+    with pytest.raises(fj.InvalidInputError, match=r"downlink sparsity must be a pair \(min, max\), got 5"):
+        Downlink(sparsity=5)
+
+
 def test_points_of_another_shape_are_refused():
     with pytest.raises(fj.InvalidInputError, match=r"shape \(points, devices\)"):
         OperatingPoints.of([1.0, 2.0], [1.0, 2.0])

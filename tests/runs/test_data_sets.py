@@ -184,6 +184,36 @@ def test_tables_of_pandas_and_arrays_that_cannot_be_written_train_as_others_do()
             assert torch.equal(trained(clients).model.weight, wanted)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_tables_without_targets_train_as_one_array_does(library):
+    tables, options = pytest.importorskip(library), {"loss": lambda model, batch: model(batch).square().mean(-1)}
+    parts = [INPUTS[part[0] : part[-1] + 1] for part in PARTS]
+    wanted = trained(parts, **options).model.weight
+    assert torch.equal(trained([tables.DataFrame(part) for part in parts], **options).model.weight, wanted)
+    assert torch.equal(trained(PARTS, data=tables.DataFrame(INPUTS), **options).model.weight, wanted)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_tables_train_by_their_rows_beside_arrays_on_disk_and_as_samples(library, tmp_path):
+    tables = pytest.importorskip(library)
+    column = tables.Series(LABELS)
+    if library == "pandas":
+        column.index = range(59, -1, -1)
+    inputs, wanted = mapped(tmp_path)[0], trained(PARTS, data=(INPUTS, LABELS)).model.weight
+    assert torch.equal(trained(PARTS, data=(inputs, column)).model.weight, wanted)
+    rows = [(tables.Series(row), label) for row, label in zip(INPUTS, LABELS, strict=True)]
+    assert torch.equal(trained(PARTS, data=rows).model.weight, wanted)
+
+
+def test_a_data_set_that_can_also_be_a_table_is_read_as_a_data_set():
+    class Tabled(TensorDataset):
+        def to_numpy(self):
+            raise AssertionError
+
+    data = Tabled(*WHOLE.tensors)
+    assert torch.equal(trained(PARTS, data=data).model.weight, trained(PARTS, data=WHOLE).model.weight)
+
+
 def loss_of_rows(model, batch):
     return nn.functional.cross_entropy(model(batch["x"]), batch["label"], reduction="none")
 
@@ -328,6 +358,11 @@ ODD = [
     (lambda data: (torch.full((5,), torch.nan), 1), r"clients\[1\]\[6\] must have finite inputs"),
     (lambda data: (torch.zeros(5), -1), r"clients\[1\]\[6\] must have a label of at least 0, got -1"),
     (lambda data: (torch.zeros(5), -100), r"clients\[1\]\[6\] must have a label of at least 0, got -100"),
+    (lambda data: (torch.zeros(5) * 1j, 1), r"clients\[1\]\[6\] must hold real numbers"),
+    (lambda data: ([1j] * 5, 1), r"clients\[1\]\[6\] must hold real numbers"),
+    (lambda data: (torch.zeros(5), 1j), r"clients\[1\]\[6\] must hold real numbers"),
+    (lambda data: (np.ma.masked_equal(np.zeros(5), 0), 1), r"clients\[1\]\[6\] must hold arrays without masked val"),
+    (lambda data: (torch.zeros(5).to_sparse(), 1), r"clients\[1\]\[6\] must hold dense arrays"),
     (lambda data: {"x": torch.zeros(5), "said": "cat"}, r"clients\[1\]\[6\] must hold .*: 'said' is of type str"),
     (fail, r"clients\[1\]\[6\] cannot be read: OSError: the disk is gone"),
 ]
@@ -375,6 +410,48 @@ def test_arrays_in_memory_that_do_not_fit_are_refused(client, says):
         trained([(INPUTS, LABELS), client])
 
 
+NOT_PLAIN = {
+    "complex inputs": ((INPUTS + 1j, LABELS), "must hold real numbers, got complex"),
+    "complex of another order of bytes": ((INPUTS.astype(">c8"), LABELS), "must hold real numbers"),
+    "complex tensors": ((torch.zeros(60, 5, dtype=torch.complex64), LABELS), "must hold real numbers"),
+    "complex labels": ((INPUTS, LABELS + 1j), "must hold real numbers"),
+    "complex lists": (([[1j] * 5] * 60, LABELS), "must hold real numbers"),
+    "complex in a dict": (({"input": INPUTS + 1j}, LABELS), "must hold real numbers"),
+    "complex in a tuple": (((INPUTS + 1j,), LABELS), "must hold real numbers"),
+    "one complex array": (INPUTS + 1j, "must hold real numbers"),
+    "complex in chunks": ((Stored(INPUTS + 1j), LABELS), "must hold real numbers"),
+    "masked inputs": ((np.ma.masked_less(INPUTS, 0), LABELS), "must hold arrays without masked values"),
+    "masked labels": ((INPUTS, np.ma.masked_equal(LABELS, 0)), "must hold arrays without masked values"),
+    "masked rows": ((list(np.ma.masked_less(INPUTS, 0)), LABELS), "must hold arrays without masked values"),
+    "masked in a dict": (({"input": np.ma.masked_less(INPUTS, 0)}, LABELS), "must hold arrays without masked values"),
+    "masked in chunks": ((Stored(np.ma.masked_less(INPUTS, 0)), LABELS), "must hold arrays without masked values"),
+    "sparse inputs": ((torch.zeros(60, 5).to_sparse(), LABELS), r"must hold dense arrays .* torch.sparse_coo"),
+    "sparse in a list": (([torch.zeros(5).to_sparse()] * 60, LABELS), "must hold dense arrays"),
+    "nested": ((torch.nested.nested_tensor([torch.zeros(5)] * 60, layout=torch.jagged), LABELS), "must hold dense"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+def test_arrays_that_would_lose_a_part_are_refused_wherever_they_are_given(kind):
+    given, says = NOT_PLAIN[kind]
+    for name, more in (("data", {"data": given}), ("test", {"data": (INPUTS, LABELS), "test": given})):
+        with pytest.raises(fj.InvalidInputError, match=f"^{name} {says}"):
+            trained(PARTS, **more)
+    with pytest.raises(fj.InvalidInputError, match=rf"^clients\[0\] {says}"):
+        trained([given])
+
+
+@pytest.mark.parametrize("inputs", [INPUTS + 1j, np.ma.masked_less(INPUTS, 0)])
+def test_a_node_of_a_deployment_refuses_arrays_that_would_lose_a_part(inputs):
+    with pytest.raises(fj.InvalidInputError, match=r"^the node.s data must hold (real|arrays without masked)"):
+        local_training(nn.Linear(5, 3), inputs, LABELS)
+
+
+def test_masked_arrays_of_which_nothing_is_masked_train_as_others_do():
+    found = trained([(np.ma.masked_array(INPUTS), LABELS)])
+    assert torch.equal(found.model.weight, trained([(INPUTS, LABELS)]).model.weight)
+
+
 @pytest.mark.parametrize("memory", [0.0, None])
 def test_a_data_set_that_changes_its_length_is_refused(memory):
     with pytest.raises(fj.InvalidInputError, match=r"clients\[1\] must keep its 10 samples .* got 11"):
@@ -388,6 +465,9 @@ def test_a_data_set_that_changes_its_length_is_refused(memory):
         ([-1, 2], "from 0 to 59, got -1"),
         ([4, 3, 4], "each sample once, got 4 twice"),
         ([0.5], "must hold sample numbers"),
+        ((INPUTS, LABELS), "must hold sample numbers .* got tuple of 2; leave data out"),
+        (Subset(WHOLE, range(5)), "must hold sample numbers .* got Subset; leave data out"),
+        (torch.zeros(3, dtype=torch.long).to_sparse(), "must hold sample numbers .* got Tensor"),
         ([], "must hold sample numbers"),
     ],
 )

@@ -102,6 +102,36 @@ def test_slices_that_are_not_of_the_samples_are_refused(start, size):
         fj.train(torch.nn.Linear(5, 3), clients=slices, data=data, **SMALL)
 
 
+def test_slices_may_be_lists_or_numbers_of_other_types():
+    for starts, sizes in (
+        ([0, 50], [50, 50]),
+        (np.array([0, 50], np.uint16), torch.tensor([50, 50], dtype=torch.int32)),
+    ):
+        slices = fj.ClientSlices(starts, sizes)
+        assert slices.starts.dtype == slices.sizes.dtype == np.int64
+        assert [part.tolist() for part in slices] == [list(range(50)), list(range(50, 100))]
+
+
+@pytest.mark.parametrize(
+    ("starts", "sizes", "says"),
+    [
+        ([0, 50], [50], "starts and sizes of clients must be equally long, got 2 and 1"),
+        ([0.5], [50], r"starts of clients must be a list of whole numbers, got \[0.5\]"),
+        ([0], None, "sizes of clients must be a list of whole numbers, got None"),
+        (0, 50, "starts of clients must be a list of whole numbers, got 0"),
+        ([[0], [1, 2]], [1, 2], "starts of clients must be a list of whole numbers"),
+    ],
+)
+def test_slices_of_other_than_whole_numbers_are_refused(starts, sizes, says):
+    with pytest.raises(fj.InvalidInputError, match=says):
+        fj.ClientSlices(starts, sizes)
+
+
+def test_slices_of_a_table_are_refused_on_one_line():
+    with pytest.raises(fj.InvalidInputError, match=r"got array\(\[\[0, 0\], \[0, 0\]\]\)$"):
+        fj.ClientSlices(np.zeros((2, 2), int), [1, 1])
+
+
 def test_a_hundred_thousand_clients_keep_what_those_keep_that_took_part(tmp_path):
     """Three clients a round: three ledger rows, and a checkpoint far smaller than a number for each client."""
     many = 100_000

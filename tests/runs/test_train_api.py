@@ -402,6 +402,12 @@ WRONG_TYPES = {
 }
 
 
+def test_what_is_no_function_is_refused_before_training():
+    evaluated = []
+    assert_refused(["on_round must be a function", "got 5"], on_round=5, metrics={"seen": evaluated.append})
+    assert evaluated == []
+
+
 @pytest.mark.parametrize("title", WRONG_TYPES)
 def test_things_of_the_wrong_type_are_refused(title):
     assert_refused([], **WRONG_TYPES[title])

@@ -63,6 +63,10 @@ def test_the_model_of_the_caller_is_not_changed():
     assert all(torch.equal(a, b.detach()) for a, b in zip(before, model.parameters(), strict=True))
 
 
+def test_one_number_of_local_steps_is_the_only_choice():
+    assert tune(local_steps=np.int64(3)).plan.local_steps == 3
+
+
 @pytest.mark.parametrize("target", [{"loss": 0.5}, {"perplexity": 1.6}])
 def test_a_loss_or_a_perplexity_may_be_the_target(target):
     recipe = tune(target=target)
@@ -89,6 +93,10 @@ def test_a_loss_or_a_perplexity_may_be_the_target(target):
         ({"colour": 1}, r"^'colour' is no option of tune, which takes clients, fleet, (?!.*\b(rounds|inner)\b).*guard"),
         ({"test": CLIENTS[0]}, "^'test' is no option of tune, which takes clients, fleet, "),
         ({"learning_rate": -1.0}, "learning_rate must be .* got -1"),
+        ({"learning_rate": lambda _round: 0.1}, "learning_rate of tune must be a finite number above 0, got <function"),
+        ({"local_steps": None}, "local_steps must be a whole number or several, got None"),
+        ({"local_steps": 0}, "local_steps must be a whole number from 1 .* got 0"),
+        ({"on_pilot": 5}, "on_pilot must be a function of one argument or None, got 5"),
         ({"budget": "much"}, "the budget must be"),
         ({"trainings": 0}, "trainings must be .* got 0"),
         ({"seed": "x"}, "seed must be .* got 'x'"),

@@ -76,7 +76,7 @@ def compare(
     require_alone("fewjoules.compare")
     count = require_integer("seeds", seeds, low=1, high=MOST_SEEDS)
     chosen = seeds_from(require_integer("seed", seed, low=0, high=2**63 - 1), count)
-    rates = as_plain(rates or {})
+    rates = as_plain({} if rates is None else rates)
     shareable = (*keywords_of(compare), *keywords_of(train), *TrainingOptions.__dataclass_fields__)
     require_known("compare", options, (name for name in shareable if name != "name" and not name.startswith("target_")))
     entrants = own_entrants(schemes, options, problem, rates)

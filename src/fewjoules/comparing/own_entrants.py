@@ -46,6 +46,10 @@ def own_entrants(
 
     Schemes that have no feasible plan are left out and told.
     """
+    if not isinstance(problem, ControlProblem | None):
+        raise InvalidInputError(f"problem must be a fewjoules.ControlProblem, got {type(problem).__name__}")
+    if not isinstance(rates, Mapping):
+        raise InvalidInputError(f"rates must be a mapping of names of schemes to step sizes, got {shown(rates)}")
     if problem is not None and problem.cohort is not None:
         shared = {"participation": problem.cohort / problem.devices, **shared}
     named = list(_named(schemes))

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from fewjoules.arrays import FloatArray
 from fewjoules.convergence.identify import Candidates, NextRun, not_identified, unidentified
 from fewjoules.convergence.intervals import Interval
-from fewjoules.convergence.rounds import MAX_EXPONENT, PaperRounds, PowerLawRounds
+from fewjoules.convergence.rounds import MAX_EXPONENT, MIN_POWER, PaperRounds, PowerLawRounds
 from fewjoules.errors import InvalidInputError, require_array, require_integer
 from fewjoules.measurements import read_columns
 
@@ -173,7 +173,10 @@ def fit_power_law_rounds(runs: PilotRuns, *, candidates: Candidates = USUAL_CAND
             )
     return RoundsFit(
         model=PowerLawRounds(
-            tau=float(np.exp(theta[0])), c=float(np.exp(theta[1])), a=float(theta[2]), q=float(np.exp(theta[3]))
+            tau=float(np.exp(theta[0])),
+            c=float(np.exp(theta[1])),
+            a=float(theta[2]),
+            q=max(float(np.exp(theta[3])), MIN_POWER),
         ),
         intervals=intervals,
         log_residuals=np.log(runs.rounds) - log_rounds(theta),

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from fewjoules.arrays import FloatArray
-from fewjoules.convergence.rounds import MAX_EXPONENT, PaperRounds, PowerLawRounds
+from fewjoules.convergence.rounds import MAX_EXPONENT, MIN_POWER, PaperRounds, PowerLawRounds
 from fewjoules.errors import InvalidInputError, require_number
 
 Interval = tuple[float, float]
 FittedLaw = PaperRounds | PowerLawRounds
 
 SMALLEST_FACTOR, LARGEST_FACTOR = 1e-100, 1e100
-_RANGES = {"a": (-MAX_EXPONENT, MAX_EXPONENT), "q": (SMALLEST_FACTOR, MAX_EXPONENT)}
+_RANGES = {"a": (-MAX_EXPONENT, MAX_EXPONENT), "q": (MIN_POWER, MAX_EXPONENT)}
 _ROUNDING = 1e-5  # of correlations in a file
 _STEP = 1e-4  # of a central difference
 

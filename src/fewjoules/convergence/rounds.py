@@ -5,7 +5,7 @@ exponent q, K itself, and dK/ds.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,8 +15,10 @@ from fewjoules.convergence.bound import FORMS, Form, LearningConstants, corollar
 from fewjoules.errors import InvalidInputError, require_number
 
 MAX_EXPONENT = 16.0
+MIN_POWER = 1e-100  # of the sparsity, far below any that makes a difference
 
 
+@runtime_checkable
 class RoundsModel(Protocol):
     """Interface of a rounds model: K(s, H), the rounds to the target, where s is the mean of sparsity^q.
 
@@ -146,7 +148,7 @@ class PowerLawRounds:
         tau: Local steps of a training with H = 1 that sends everything, nearly; above 0.
         c: By how much sparsity and local steps slow training down; at least 0.
         a: Power of H.
-        q: Power of the sparsity; above 0.
+        q: Power of the sparsity; at least 1e-100.
     """
 
     tau: float
@@ -159,7 +161,7 @@ class PowerLawRounds:
         require_number("tau", self.tau, low=0.0, above=True)
         require_number("c", self.c, low=0.0)
         require_number("a", self.a, low=-MAX_EXPONENT, high=MAX_EXPONENT)
-        require_number("q", self.q, low=0.0, high=MAX_EXPONENT, above=True)
+        require_number("q", self.q, low=MIN_POWER, high=MAX_EXPONENT)
 
     @property
     def exponent(self) -> float:

@@ -1,13 +1,13 @@
 """A fleet as a structure of arrays: what bits, messages, local steps and coding cost each device."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray, IntArray
-from fewjoules.errors import InvalidInputError, require_array
+from fewjoules.errors import InvalidInputError, require_array, shown
 from fewjoules.physics.fading import Fading
 from fewjoules.physics.points import OperatingPoints
 from fewjoules.provenance import Codes, Marks, codes_of
@@ -34,6 +34,17 @@ COSTS = (
     "codec_joules_per_entry",
     "codec_seconds_per_parameter",
     "codec_seconds_per_entry",
+)
+_ALWAYS_KNOWN = (
+    "joules_per_bit",
+    "joules_per_step",
+    "message_joules",
+    "message_seconds",
+    "downlink_message_joules",
+    "downlink_message_seconds",
+    "tail_watts",
+    "tail_seconds",
+    "promotion_joules",
 )
 
 
@@ -108,11 +119,18 @@ class Fleet:
     ) -> None:
         """Check every array and broadcast all to one shape."""
         given = {name: value for name, value in locals().items() if name in COSTS}
+        for name in _ALWAYS_KNOWN:
+            if given[name] is None:
+                raise InvalidInputError(f"{name} must be finite numbers of at least 0, one or one a device, got None")
         checked = {
             name: require_array(name, values, infinite=name == "battery_joules")
             for name, values in given.items()
             if values is not None
         }
+        if not isinstance(operating_points, OperatingPoints | None):
+            raise InvalidInputError(
+                f"operating_points must be a fewjoules.OperatingPoints, got {shown(operating_points)}"
+            )
         points = None if operating_points is None else operating_points.joules_per_step[0]
         lists: dict[str, Sequence[object] | None] = {"names": names, "fading": fading, "operating_points": points}
         size = _common_size(checked, lists)
@@ -227,6 +245,9 @@ class Fleet:
 
 def _common_size(arrays: dict[str, FloatArray], lists: dict[str, Sequence[object] | None]) -> int:
     sizes = {name: array.size for name, array in arrays.items() if array.ndim == 1}
+    for name, entries in lists.items():
+        if not isinstance(entries, Sized | None):
+            raise InvalidInputError(f"{name} must be a list with an entry for each device, got {shown(entries)}")
     sizes |= {name: len(entries) for name, entries in lists.items() if entries is not None}
     size = max(sizes.values(), default=1) if 0 not in sizes.values() else 0
     for name, length in sizes.items():

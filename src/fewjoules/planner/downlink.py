@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fewjoules.arrays import FloatArray
-from fewjoules.errors import require_integer, require_number
+from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
 from fewjoules.physics.message_size import MessageSize, require_message_size
 from fewjoules.planner.catch_up import CatchUpFrontier, received_sparsity
 from fewjoules.planner.frontier import Frontier, Points, Senders
@@ -50,7 +50,12 @@ class Downlink:
         require_integer("downlink value_bits", self.value_bits, low=2, high=64)
         require_message_size("downlink message", self.message)
         require_number("downlink participation", self.participation, low=0.0, high=1.0, above=True)
-        low, high = self.sparsity
+        try:
+            low, high = self.sparsity
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"downlink sparsity must be a pair (min, max), got {shown(self.sparsity)}"
+            ) from error
         require_number("downlink sparsity min", low, low=1.0)
         require_number("downlink sparsity max", high, low=low)
 

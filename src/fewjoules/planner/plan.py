@@ -206,13 +206,13 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, under a temporary name until it is complete."""
-        with whole_file(Path(path)) as stream:
+        with whole_file(_checked_path(path)) as stream:
             stream.write((plans_to_json([self]) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
         """Read the plan that ``save`` wrote."""
-        plans = plans_from_json(read_text(path), source=str(path))
+        plans = plans_from_json(read_text(_checked_path(path)), source=str(path))
         if len(plans) != 1:
             raise InvalidInputError(f"{path}: must hold exactly 1 plan, got {len(plans)}")
         return plans[0]
@@ -307,6 +307,12 @@ def _plan_from_dict(entry: Any, version: int) -> Plan:
             f"energy_joules must be radio_joules + compute_joules = {plan.energy_joules!r}, got {shown(energy)}"
         )
     return plan
+
+
+def _checked_path(path: Any) -> Path:
+    if not isinstance(path, str | Path):
+        raise InvalidInputError(f"path must be the path of a file, got {shown(path)}")
+    return Path(path)
 
 
 def _checked_points(points: Any, devices: int) -> IntArray:

@@ -63,6 +63,12 @@ class ControlProblem:
 
     def __post_init__(self) -> None:
         """Check the problem and make ``local_steps`` a sorted tuple."""
+        if not isinstance(self.fleet, Fleet):
+            raise InvalidInputError(f"fleet must be a fewjoules.Fleet, got {shown(self.fleet)}")
+        if not isinstance(self.rounds, RoundsModel) or isinstance(self.rounds, type):
+            raise InvalidInputError(
+                f"rounds must be a rounds model, such as a fewjoules.PowerLawRounds, got {shown(self.rounds)}"
+            )
         parameters = require_integer("parameters", self.parameters, low=1, high=MAX_PARAMETERS)
         require_integer("value_bits", self.value_bits, low=2, high=MAX_VALUE_BITS)
         require_message_size("message", self.message)
@@ -83,7 +89,7 @@ class ControlProblem:
         """Return the server's choice within the number of parameters; by default the limits of the devices."""
         if self.downlink is None:
             return Downlink(sparsity=self.sparsity, value_bits=self.value_bits) if self.fleet.has_downlink else "free"
-        if isinstance(self.downlink, str):
+        if not isinstance(self.downlink, Downlink):
             if self.downlink != "free":
                 raise InvalidInputError(f"downlink must be 'free' or a Downlink, got {shown(self.downlink)}")
             return "free"

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fewjoules.errors import InfeasiblePlanError, InvalidInputError
+from fewjoules.errors import InfeasiblePlanError, InvalidInputError, shown
 from fewjoules.planner import benders
 from fewjoules.planner.choosing_points import at_points, cheapest_points_of
 from fewjoules.planner.plan import Plan, evaluate_plan
@@ -47,7 +47,7 @@ def synchronous(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
         problem: Fleet, rounds law and limits.
         solver: "pareto" or "benders".
     """
-    return _planned("synchronous", problem.with_choices(local_steps=[1]), solver)
+    return _planned("synchronous", _checked(problem).with_choices(local_steps=[1]), solver)
 
 
 def fedavg(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
@@ -57,7 +57,7 @@ def fedavg(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
         problem: Fleet, rounds law and limits.
         solver: "pareto" or "benders".
     """
-    return _planned("fedavg", problem.with_choices(sparsity=(1.0, 1.0)), solver)
+    return _planned("fedavg", _checked(problem).with_choices(sparsity=(1.0, 1.0)), solver)
 
 
 def greedy(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
@@ -67,7 +67,8 @@ def greedy(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
         problem: Fleet, rounds law and limits.
         solver: "pareto" or "benders".
     """
-    return _fixed("greedy", problem, solver, int(problem.step_choices[0]), problem.sparsity[1])
+    local_steps, sparsity = int(_checked(problem).step_choices[0]), problem.sparsity[1]
+    return _fixed("greedy", problem, solver, local_steps, sparsity)
 
 
 def dense(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
@@ -112,7 +113,7 @@ def solve(problem: ControlProblem, *, solver: Solver = "pareto") -> Plan:
 def _planned(name: str, problem: ControlProblem, solver: Solver, *, shared: bool = False) -> Plan:
     solvers: Mapping[str, Callable[..., Answer]] = {"pareto": solve_pareto, "benders": benders.solve}
     _require_solver(solver)
-    answer = solvers[solver](problem, shared=shared)
+    answer = solvers[solver](_checked(problem), shared=shared)
     return evaluate_plan(
         problem,
         scheme=name,
@@ -129,7 +130,7 @@ def _planned(name: str, problem: ControlProblem, solver: Solver, *, shared: bool
 def _fixed(name: str, problem: ControlProblem, solver: Solver, local_steps: int, sparsity: float) -> Plan:
     """Make a plan with fixed H and sparsity, which proves nothing."""
     _require_solver(solver)
-    points = cheapest_points_of(problem, local_steps)
+    points = cheapest_points_of(_checked(problem), local_steps)
     plan = evaluate_plan(
         problem,
         scheme=name,
@@ -142,6 +143,13 @@ def _fixed(name: str, problem: ControlProblem, solver: Solver, local_steps: int,
     )
     _require_constraints(problem if points is None else at_points(problem, points), plan)
     return plan
+
+
+def _checked(problem: ControlProblem) -> ControlProblem:
+    """Return the problem; refuse anything else."""
+    if not isinstance(problem, ControlProblem):
+        raise InvalidInputError(f"problem must be a fewjoules.ControlProblem, got {shown(problem)}")
+    return problem
 
 
 def _require_solver(solver: str) -> None:

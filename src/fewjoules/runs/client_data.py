@@ -17,6 +17,7 @@ from fewjoules.engine.simulator.federation import Samples, SampleSource, first_o
 from fewjoules.engine.simulator.read_samples import ReadSamples
 from fewjoules.errors import InvalidInputError
 from fewjoules.own_code import first_line
+from fewjoules.runs.plain_arrays import plain_tree, require_plain
 
 _NARROW = {torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64}  # no tokens for PyTorch
 
@@ -113,7 +114,7 @@ def tensors_of(given: Arrays, device: torch.device, name: str, rule: LabelRule =
 
     Refuse arrays of unequal lengths, no samples, numbers that are not finite, and labels below 0 where they are judged.
     """
-    inputs, targets = pair_of(given, name)
+    inputs, targets = (plain_tree(tree, name) for tree in pair_of(given, name))
     try:
         inputs, targets = _tensors(inputs), _tensors(targets)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -121,6 +122,8 @@ def tensors_of(given: Arrays, device: torch.device, name: str, rule: LabelRule =
             f"{name} must hold arrays of numbers with samples of one shape: {first_line(error)}"
         ) from error
     arrays = [*leaves(inputs), *leaves(targets)]
+    for array in arrays:
+        require_plain(array, name)
     if not leaves(inputs) or any(array.ndim == 0 or len(array) != len(arrays[0]) or not len(array) for array in arrays):
         raise InvalidInputError(
             f"{name} must have as many inputs as targets, at least one, got shapes "
@@ -144,12 +147,13 @@ def pair_of(given: Arrays, name: str) -> tuple[Any, Any]:
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise InvalidInputError(
             f"{name} must be a pair of arrays (inputs, targets), a dict of arrays or a data set with a length and "
-            f"items, got {_kind_of(given)}"
+            f"items, got {kind_of(given)}"
         )
     return given[0], given[1]
 
 
-def _kind_of(given: Any) -> str:
+def kind_of(given: Any) -> str:
+    """Name the type of a value, with the length of a tuple or list."""
     kind = type(given).__name__
     return f"{kind} of {len(given)}" if isinstance(given, tuple | list) else kind
 

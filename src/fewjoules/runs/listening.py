@@ -6,7 +6,7 @@ from typing import Any
 
 from fewjoules.engine.loop import Report
 from fewjoules.engine.ranks import ALONE, Ranks
-from fewjoules.errors import InvalidInputError
+from fewjoules.errors import InvalidInputError, shown
 from fewjoules.runs.callbacks import Callback, OngoingRun
 
 
@@ -87,6 +87,12 @@ def heard(listeners: Listeners | None) -> Iterator[None]:
     if listeners is not None:
         listeners.failed(error)
     raise error
+
+
+def require_function(name: str, given: Any) -> None:
+    """Refuse anything but a function or None."""
+    if given is not None and not callable(given):
+        raise InvalidInputError(f"{name} must be a function of one argument or None, got {shown(given)}")
 
 
 def require_callbacks(callbacks: Any) -> tuple[Callback, ...]:

@@ -13,11 +13,7 @@ from fewjoules.engine.simulator.federation import Batch
 from fewjoules.errors import InvalidInputError
 from fewjoules.own_code import first_line
 from fewjoules.runs.page_cache import ask_for_rows, file_of
-
-
-def is_array(value: Any) -> bool:
-    """Tell whether a value is an array, on disk or not: it has a shape, a type and rows."""
-    return hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__")
+from fewjoules.runs.plain_arrays import is_array, plain_tree, require_plain
 
 
 def is_on_disk(array: Any) -> bool:
@@ -100,6 +96,7 @@ class ArrayReader:
                     rows = tree[numbers]
         except Exception as error:
             raise InvalidInputError(f"{self.name}[{numbers[0]}] cannot be read: {first_line(error)}") from error
+        require_plain(rows, self.name)
         return _leaf(rows)
 
 
@@ -177,12 +174,15 @@ class DataSetReader:
             item = (item[0], item[1] if len(item) == 2 else None)
         else:
             item = (item, None)
+        own = f"{self.name}[{number}]"
+        inputs, targets = (plain_tree(tree, own) for tree in item)
         try:
-            return _tree(item[0]), None if item[1] is None else _tree(item[1])
+            sample = _tree(inputs), None if targets is None else _tree(targets)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InvalidInputError(
-                f"{self.name}[{number}] must hold tensors, arrays or numbers: {first_line(error)}"
-            ) from error
+            raise InvalidInputError(f"{own} must hold tensors, arrays or numbers: {first_line(error)}") from error
+        for array in [*leaves(sample[0]), *leaves(sample[1])]:
+            require_plain(array, own)
+        return sample
 
 
 def _require_samples(name: str, length: int) -> None:

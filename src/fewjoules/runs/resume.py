@@ -19,7 +19,7 @@ from fewjoules.runs.callbacks import Callback
 from fewjoules.runs.client_data import Arrays, rule_of
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.folder import clean_up, is_finished
-from fewjoules.runs.listening import require_callbacks
+from fewjoules.runs.listening import require_callbacks, require_function
 from fewjoules.runs.lock import locked
 from fewjoules.runs.own_run import OwnRun
 from fewjoules.runs.own_settings import own_options, own_plan, own_settings
@@ -87,6 +87,7 @@ def resume(
     require_kinds(model, clients, fleet)
     require_trainable(model)
     listening = require_callbacks(callbacks)
+    require_function("on_round", on_round)
     if checkpoint_seconds is not None:
         require_number("checkpoint_seconds", checkpoint_seconds, low=0.0)
     require_store(memory_gib, None, place)

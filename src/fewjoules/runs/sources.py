@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
 from fewjoules.arrays import IntArray
 from fewjoules.engine.models.labels import USUAL, LabelRule
@@ -12,9 +13,10 @@ from fewjoules.engine.simulator.federation import ClientSlices as ClientSlices  
 from fewjoules.engine.simulator.federation import SampleSource
 from fewjoules.engine.simulator.read_samples import Reader, ReadSamples
 from fewjoules.errors import InvalidInputError, require_number, shown
-from fewjoules.runs.client_data import Arrays, gather, pair_of, tensors_of
+from fewjoules.runs.client_data import Arrays, gather, kind_of, pair_of, tensors_of
 from fewjoules.runs.memory import free_bytes, free_gpu_bytes
-from fewjoules.runs.readers import ArrayReader, DataSetReader, arrays_of, is_array, is_data_set, is_on_disk
+from fewjoules.runs.plain_arrays import is_array, plain_pair
+from fewjoules.runs.readers import ArrayReader, DataSetReader, arrays_of, is_data_set, is_on_disk
 
 _SHARE = 0.25  # of the free memory that data sets may take
 
@@ -36,7 +38,9 @@ def collect(
     if len(clients) == 0:
         raise InvalidInputError("clients must have at least one entry")
     if data is None:
-        return _joined(clients, [f"clients[{number}]" for number in range(len(clients))], device, memory_gib, rule)
+        names = [f"clients[{number}]" for number in range(len(clients))]
+        own = [plain_pair(given, name) for given, name in zip(clients, names, strict=True)]
+        return _joined(own, names, device, memory_gib, rule)
     samples = collect_one(data, device, "data", memory_gib, rule)
     if isinstance(clients, ClientSlices):
         _require_slices(clients, len(samples))
@@ -48,6 +52,7 @@ def collect_one(
     given: Arrays, device: torch.device, name: str, memory_gib: float | None = None, rule: LabelRule = USUAL
 ) -> SampleSource:
     """Return the samples of one pair of arrays or one data set; errors call them by ``name``."""
+    given = plain_pair(given, name)
     if _is_ready(given):
         return tensors_of(given, device, name, rule)
     return _joined([given], [name], device, memory_gib, rule)[0]
@@ -91,7 +96,7 @@ def _as_tree(given: Any) -> Any:
 
 def _numbers(given: Any, name: str, samples: int) -> IntArray:
     """Return sample numbers of a client, in order; refuse other values, and numbers out of range or twice."""
-    found = np.asarray(given)
+    found = _plain_numbers(given, name)
     if found.ndim != 1 or not found.size or not np.issubdtype(found.dtype, np.integer):
         raise InvalidInputError(f"{name} must hold sample numbers of data, at least one, got {shown(given)}")
     numbers = np.sort(found.astype(np.int64))
@@ -104,11 +109,22 @@ def _numbers(given: Any, name: str, samples: int) -> IntArray:
     return numbers
 
 
+def _plain_numbers(given: Any, name: str) -> Any:
+    """Return numbers as an array; refuse samples of a client's own."""
+    try:
+        if not isinstance(given, Dataset):
+            return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    raise InvalidInputError(
+        f"{name} must hold sample numbers of data, at least one, got {kind_of(given)}; leave data out where clients "
+        "have samples of their own"
+    )
+
+
 def _require_slices(clients: ClientSlices, samples: int) -> None:
     """Refuse slices that are not those of so many samples."""
-    starts, sizes = np.asarray(clients.starts), np.asarray(clients.sizes)
-    if starts.shape != sizes.shape or starts.ndim != 1 or not all(one.dtype == np.int64 for one in (starts, sizes)):
-        raise InvalidInputError("starts and sizes of clients must be two equally long arrays of int64")
+    starts, sizes = clients.starts, clients.sizes
     wrong = np.flatnonzero((starts < 0) | (sizes < 1) | (starts + sizes > samples))
     if wrong.size:
         client = int(wrong[0])

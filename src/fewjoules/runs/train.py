@@ -23,7 +23,7 @@ from fewjoules.runs.arguments import Unset, chosen_options, followed_plan, requi
 from fewjoules.runs.callbacks import Callback
 from fewjoules.runs.client_data import Arrays, rule_of
 from fewjoules.runs.device import choose_device
-from fewjoules.runs.listening import require_callbacks
+from fewjoules.runs.listening import require_callbacks, require_function
 from fewjoules.runs.own_run import OwnRun
 from fewjoules.runs.own_task import new_folder, own_task, require_store, require_test
 from fewjoules.runs.run import Run
@@ -118,6 +118,7 @@ def train(
     require_kinds(model, clients, fleet, plan, recipe)
     require_trainable(model)
     listening = require_callbacks(callbacks)
+    require_function("on_round", on_round)
     folder = new_folder(out, checkpoint_seconds)
     spill = require_store(memory_gib, store_dir, folder)
     followed = followed_plan(plan, recipe)

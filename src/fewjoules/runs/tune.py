@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -25,6 +26,7 @@ from fewjoules.runs.arguments import keywords_of, require_kinds
 from fewjoules.runs.client_data import Arrays, as_taken, has_labels, require_loss, rule_of
 from fewjoules.runs.device import choose_device
 from fewjoules.runs.laboratory import USUAL_RATE
+from fewjoules.runs.listening import require_function
 from fewjoules.runs.own_pilots import own_pilots
 from fewjoules.runs.ranks import require_alone
 from fewjoules.runs.sources import collect
@@ -56,7 +58,7 @@ def tune(
     metrics: Mapping[str, Any] | None = None,
     learning_rate: float = USUAL_RATE,
     batch_size: int | None = 32,
-    local_steps: Iterable[int] = range(1, 51),
+    local_steps: int | Iterable[int] = range(1, 51),
     sparsity: tuple[float, float] = (1.0, 400.0),
     seed: int = 0,
     budget: str | None = None,
@@ -82,7 +84,7 @@ def tune(
         metrics: Metrics by name, as for ``train``.
         learning_rate: Step size at which the search begins.
         batch_size: Usual samples of a batch; chosen anew where the fleet states ``joules_per_sample``.
-        local_steps: All H to choose from.
+        local_steps: All H to choose from, or the only one.
         sparsity: Limits (min, max) of each client's sparsity.
         seed: Draws the data kept aside, the batches and the starts of the pilots.
         budget: What pilots may cost on the devices: "50000 steps" (of all clients together) or "80 J"; by default
@@ -110,6 +112,7 @@ def tune(
     if fleet is None:
         raise InvalidInputError("tune needs a fleet, since the recipe depends on what steps and bits cost, got None")
     require_trainable(model)
+    require_function("on_pilot", on_pilot)
     aim, allowed = _aim(target, metrics), Budget.parse(budget)
     where = choose_device(device)
     samples, parts = collect(clients, where, data=data, memory_gib=data_memory_gib, rule=rule_of(loss))
@@ -120,7 +123,7 @@ def tune(
         )
     if len(fleet) != len(parts):
         raise InvalidInputError(f"the fleet must have a device for each of {len(parts)} clients, got {len(fleet)}")
-    local_steps = as_plain(tuple(local_steps))
+    choices = _choices(local_steps)
     stated = _checked(options | {"learning_rate": learning_rate, "batch_size": batch_size, "seed": seed}, len(parts))
     federation = Federation(as_taken(model, samples), parts)
     task = Task(
@@ -130,13 +133,13 @@ def tune(
     with contextlib.ExitStack() as held:
         tuning = tune_task(
             own_pilots(task, stated, aim, own_seed, out, held),
-            _problem(model, fleet, stated, local_steps, sparsity),
+            _problem(model, fleet, stated, choices, sparsity),
             aim,
             stated["learning_rate"],
             budget=allowed,
             trainings=trainings,
             seed=own_seed,
-            batches=_batches(model, fleet, stated, local_steps, sparsity, federation),
+            batches=_batches(model, fleet, stated, choices, sparsity, federation),
             tell=on_pilot,
         )
     return tuning.recipe_beside(stated)
@@ -168,6 +171,16 @@ def _aim(target: Any, metrics: Mapping[str, Any] | None) -> Aim:
     return found
 
 
+def _choices(local_steps: Any) -> tuple[int, ...]:
+    """Return all H to choose from; refuse what is neither a number nor several."""
+    if isinstance(local_steps, int | np.integer):
+        local_steps = (local_steps,)
+    if not isinstance(local_steps, Iterable):
+        raise InvalidInputError(f"local_steps must be a whole number or several, got {shown(local_steps)}")
+    plain: tuple[int, ...] = as_plain(tuple(local_steps))
+    return plain
+
+
 def _checked(options: dict[str, Any], clients: int) -> dict[str, Any]:
     """Return options of the pilots; refuse invalid ones and those that tuning chooses."""
     for name in CHOSEN:
@@ -175,6 +188,9 @@ def _checked(options: dict[str, Any], clients: int) -> dict[str, Any]:
             raise InvalidInputError(f"tune chooses {name} itself, got {shown(options[name])}")
     left = (name for name in TrainingOptions.__dataclass_fields__ if name not in CHOSEN)
     require_known("tune", options, (*keywords_of(tune), *left))
+    if not isinstance(options["learning_rate"], int | float | np.number):
+        rate = shown(options["learning_rate"])
+        raise InvalidInputError(f"learning_rate of tune must be a finite number above 0, got {rate}")
     TrainingOptions.of(**options, local_steps=1, sparsity=[1.0] * clients, rounds=1)
     return {name: as_plain(value) for name, value in options.items()}
 

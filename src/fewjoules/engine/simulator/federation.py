@@ -18,6 +18,7 @@ from fewjoules.engine.algorithm.sampling import draw_batches
 from fewjoules.engine.algorithm.streams import stream_key
 from fewjoules.engine.models.labels import LabelRule
 from fewjoules.engine.models.tree import Tree, leaves, map_tree
+from fewjoules.errors import InvalidInputError, shown
 
 Batch = tuple[Tree, Tree | None]  # inputs, and targets unless there are none
 
@@ -123,6 +124,15 @@ class ClientSlices(Sequence[IntArray]):
     starts: IntArray
     sizes: IntArray
 
+    def __post_init__(self) -> None:
+        """Keep whole numbers as int64; refuse anything but two equally long lists of them."""
+        for name in ("starts", "sizes"):
+            object.__setattr__(self, name, _whole_numbers(name, getattr(self, name)))
+        if self.starts.size != self.sizes.size:
+            raise InvalidInputError(
+                f"starts and sizes of clients must be equally long, got {self.starts.size} and {self.sizes.size}"
+            )
+
     def __len__(self) -> int:
         """Number of clients."""
         return int(self.sizes.size)
@@ -133,6 +143,16 @@ class ClientSlices(Sequence[IntArray]):
             return ClientSlices(self.starts[client], self.sizes[client])
         start = int(self.starts[client])
         return np.arange(start, start + int(self.sizes[client]))
+
+
+def _whole_numbers(name: str, given: Any) -> IntArray:
+    try:
+        found = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):
+        found = np.empty(0)
+    if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer):
+        raise InvalidInputError(f"{name} of clients must be a list of whole numbers, got {shown(given)}")
+    return found.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
