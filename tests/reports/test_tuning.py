@@ -51,4 +51,11 @@ def test_a_step_size_of_the_replanned_recipe_that_did_not_race_stands_for_the_be
 
 def test_a_curve_that_is_nearly_flat_tells_no_steps(rows):
     assert ranking_cells(rows[4])[-1] == "unknown"
-    assert ranking_cells(rows[3])[-1] == "90"
+    assert ranking_cells(rows[3])[-1] == "about 90"
+
+
+def test_steps_that_a_pilot_took_are_told_as_they_are(rows):
+    assert [ranking_cells(row)[-1] for row in rows[:2]] == [
+        f"{FAST.expected_steps:,.0f}",
+        f"{CAREFUL.expected_steps:,.0f}",
+    ]

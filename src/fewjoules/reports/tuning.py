@@ -78,11 +78,12 @@ def ranking_titles(tuning: Tuning) -> tuple[str, ...]:
 
 
 def ranking_cells(row: Ranked) -> tuple[str, ...]:
-    """Return one row of the ranking."""
+    """Return one row of the ranking; steps that no pilot has taken are an estimate."""
     one = row.contender
     if not math.isfinite(one.loss):
         return (one.name, f"{one.learning_rate:.3g}", str(one.steps), "blew up", "-", "-", "-")
-    expected = f"{one.expected_steps:,.0f}" if one.expected_steps <= STOPPED else "unknown"
+    guess = "about " if one.expected_steps > one.steps else ""
+    expected = f"{guess}{one.expected_steps:,.0f}" if one.expected_steps <= STOPPED else "unknown"
     cells = (f"{one.learning_rate:.3g}", str(one.steps), f"{row.equal_loss:.4g}", f"{one.loss:.4g}")
     return (one.name, *cells, f"{one.metric:.4g}", expected)
 
