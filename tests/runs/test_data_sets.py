@@ -425,6 +425,8 @@ NOT_PLAIN = {
     "masked rows": ((list(np.ma.masked_less(INPUTS, 0)), LABELS), "must hold arrays without masked values"),
     "masked in a dict": (({"input": np.ma.masked_less(INPUTS, 0)}, LABELS), "must hold arrays without masked values"),
     "masked in chunks": ((Stored(np.ma.masked_less(INPUTS, 0)), LABELS), "must hold arrays without masked values"),
+    "one array of words": (np.array([["cat"]] * 60), "must hold arrays of numbers: "),
+    "one array of objects": (np.array([[None]] * 60), "must hold arrays of numbers: "),
     "sparse inputs": ((torch.zeros(60, 5).to_sparse(), LABELS), r"must hold dense arrays .* torch.sparse_coo"),
     "sparse in a list": (([torch.zeros(5).to_sparse()] * 60, LABELS), "must hold dense arrays"),
     "nested": ((torch.nested.nested_tensor([torch.zeros(5)] * 60, layout=torch.jagged), LABELS), "must hold dense"),

@@ -97,7 +97,10 @@ class ArrayReader:
         except Exception as error:
             raise InvalidInputError(f"{self.name}[{numbers[0]}] cannot be read: {first_line(error)}") from error
         require_plain(rows, self.name)
-        return _leaf(rows)
+        try:
+            return _leaf(rows)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidInputError(f"{self.name} must hold arrays of numbers: {first_line(error)}") from error
 
 
 class DataSetReader:
