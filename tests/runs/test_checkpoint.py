@@ -539,7 +539,7 @@ def test_a_failing_disk_leaves_the_checkpoint_before_and_nothing_else(operation,
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_system_that_names_the_file(tmp_path):
-    with pytest.raises(OSError, match=r"missing/\.model"):
+    with pytest.raises(OSError, match="missing/model'"):
         save_tensors(tmp_path / "missing" / "model", {"weights": torch.zeros(3)}, {})
 
 
