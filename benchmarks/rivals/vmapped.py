@@ -5,6 +5,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fewjoules.engine.simulator.stack.layers import stackable
+from fewjoules.engine.simulator.stack.recurrent import StackedLSTM
 from rivals.task import CLIENT_SAMPLES, LEARNING_RATE, Task, autocast, draw_batches, new_model, samples
 
 
@@ -14,6 +15,9 @@ class Stack:
     def __init__(self, task: Task, k: int) -> None:
         self.task, self.k = task, k
         self.net = stackable(new_model(task)).to(task.device).train()
+        for module in self.net.modules():
+            if isinstance(module, StackedLSTM):
+                module.by_kernels = False
         self.weights = {name: one.detach().clone() for name, one in self.net.named_parameters()}
         size = sum(one.numel() for one in self.weights.values())
         self.residuals = torch.zeros((task.clients, size), device=task.device)

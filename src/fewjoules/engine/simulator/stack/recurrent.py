@@ -1,4 +1,7 @@
-"""``nn.LSTM`` for a stack of clients: its cells written out, since vmap cannot run PyTorch's own."""
+"""``nn.LSTM`` for a stack of clients: its cells written out, since vmap cannot run PyTorch's own.
+
+On a GPU one kernel computes the cells of a place for all clients.
+"""
 
 import torch
 from torch import nn
@@ -15,6 +18,7 @@ class StackedLSTM(Replacement):
     num_layers: int
     hidden_size: int
     batch_first: bool
+    by_kernels = True  # on a GPU
 
     def __init__(self, lstm: nn.LSTM) -> None:
         """Share the parameters of ``lstm``."""
@@ -48,6 +52,11 @@ class StackedLSTM(Replacement):
             nothing = torch.zeros_like(driven[0, :, : self.hidden_size])
             state = nothing, nothing
         hidden, cell = state
+        if self.by_kernels and has_kernels(driven):
+            from fewjoules.engine.simulator.cuda.lstm import run_layer
+
+            all_hidden, all_cells = run_layer(driven, recurrent, hidden, cell)
+            return all_hidden, (all_hidden[-1], all_cells[-1].to(cell.dtype))
         hiddens = []
         for gates in driven.unbind(0):
             hidden, cell = _cell(gates + hidden @ recurrent, cell)
@@ -58,6 +67,11 @@ class StackedLSTM(Replacement):
 def can_stack(lstm: nn.LSTM) -> bool:
     """Tell whether ``StackedLSTM`` computes what this module does."""
     return not lstm.bidirectional and lstm.proj_size == 0 and lstm.dropout == 0.0
+
+
+def has_kernels(driven: torch.Tensor) -> bool:
+    """Tell whether a kernel computes the cells of a place at once."""
+    return driven.is_cuda and driven.dtype != torch.float64
 
 
 def _cell(gates: torch.Tensor, cell: torch.Tensor) -> State:
