@@ -97,8 +97,8 @@ TASKS = {
         most_steps=1500,
         precision="bf16",
         optimisers=_CIFAR,
-        cells=((1, 8.0), (1, 100.0), (5, 100.0)),
-        ternary_cells=((1, 250.0), (5, 100.0)),
+        cells=((1, 8.0), (1, 100.0), (5, 8.0)),
+        ternary_cells=((50, 8.0), (5, 100.0), (50, 100.0), (1, 250.0)),
         evaluate_steps=50,
     ),
 }
