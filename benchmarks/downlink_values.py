@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from report import describe_run, print_table
 
-from fewjoules.engine.loop import Report, TrainingLoop
+from fewjoules.engine.loop import TrainingLoop
+from fewjoules.engine.report import Report
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.physics.message_fit import MessageObservation, fit_message_size
 from fewjoules.physics.message_size import least_entry_bits

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from fewjoules.cli import live, progress
 from fewjoules.cli.compiling import compiling_told
-from fewjoules.engine.loop import Report, Totals
+from fewjoules.engine.report import Report
+from fewjoules.engine.totals import Totals
 from fewjoules.ledger.target import Target
 from tests.scenario.test_training_scenario import trained_with
 from tests.test_bad_input import write

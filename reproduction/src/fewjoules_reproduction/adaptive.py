@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.loop import Report
+from fewjoules.engine.report import Report
 from fewjoules.runs.task import ScenarioTask
 from fewjoules.runs.training import DIVERGED, Training, continued, in_memory, train_task
 from fewjoules_reproduction.estimates import ClientGradients, adaptive_local_steps, estimate_drift

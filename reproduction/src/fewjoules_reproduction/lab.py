@@ -12,7 +12,8 @@ import numpy as np
 
 from fewjoules.arrays import FloatArray
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.loop import TARGET, Report
+from fewjoules.engine.loop import TARGET
+from fewjoules.engine.report import Report
 from fewjoules.ledger.schema import RowArray
 from fewjoules.runs.device import choose_device, device_name
 from fewjoules.runs.task import ScenarioTask, prepare, varied

@@ -13,7 +13,7 @@ from fewjoules_reproduction.records import Record, Records
 from fewjoules_reproduction.studies import STUDIES, Setting
 
 if TYPE_CHECKING:
-    from fewjoules.engine.loop import Report
+    from fewjoules.engine.report import Report
     from fewjoules_reproduction.lab import Lab
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from fewjoules.engine.loop import Report
+    from fewjoules.engine.report import Report
     from fewjoules.ledger.target import Target
 
 FIRST_ROUND = "first round"

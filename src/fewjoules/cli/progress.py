@@ -11,7 +11,7 @@ import typer
 from fewjoules.cli.compiling import ONCE, compiling_told
 
 if TYPE_CHECKING:
-    from fewjoules.engine.loop import Report
+    from fewjoules.engine.report import Report
     from fewjoules.ledger.target import Target
 
 _LINE_SECONDS = 10.0

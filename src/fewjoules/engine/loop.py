@@ -1,9 +1,8 @@
 """The loop of a run: train rounds until there is a reason to stop; write metrics, ledger and checkpoints."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 
@@ -11,6 +10,9 @@ from fewjoules.engine.accounts import round_seconds
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import CalledOffError, Coordinator, Outcome
 from fewjoules.engine.guard import Guard
+from fewjoules.engine.loop_protocols import Listener, Saver
+from fewjoules.engine.report import Report
+from fewjoules.engine.totals import Totals
 from fewjoules.errors import DivergedError
 from fewjoules.ledger.log import RowLog
 from fewjoules.ledger.schema import RowArray
@@ -20,83 +22,6 @@ from fewjoules.ledger.target import Target
 TARGET, ROUNDS, ENERGY, TIME, INTERRUPTED = TARGETS[0], "rounds", "energy budget", "time budget", "interrupted"
 NOBODY, CALLBACK = "no device left", "callback"
 REASONS = (*TARGETS, ROUNDS, ENERGY, TIME, NOBODY, CALLBACK)  # why a run is over
-
-
-@dataclass(slots=True)
-class Totals:
-    """Sums over all rounds so far; joules and seconds are NaN where costs are unknown."""
-
-    joules: float = 0.0
-    radio_joules: float = 0.0
-    compute_joules: float = 0.0
-    planned_uplink_joules: float = 0.0
-    uplink_joules: float = 0.0
-    seconds: float = 0.0
-    payload_bytes: int = 0
-    samples: int = 0
-
-    def add(self, rows: RowArray, waited_seconds: float = 0.0) -> tuple[float, float]:
-        """Add the ledger rows of a round that began after a wait; return its joules and seconds."""
-        uplink = math.fsum(rows["uplink_joules"])
-        radio = uplink + math.fsum(rows["downlink_joules"]) + math.fsum(rows["tail_joules"])
-        compute = math.fsum(rows["compute_joules"]) + math.fsum(rows["codec_joules"])
-        seconds = waited_seconds + round_seconds(rows)
-        self.radio_joules += radio
-        self.compute_joules += compute
-        self.joules += radio + compute
-        self.uplink_joules += uplink
-        self.planned_uplink_joules += math.fsum(rows["planned_uplink_joules"])
-        self.seconds += seconds
-        self.payload_bytes += int(rows["payload_bytes"].sum())
-        self.samples += int(rows["samples"].sum())
-        return radio + compute, seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Progress after a round; test loss and accuracy are those of the last evaluation (NaN before the first)."""
-
-    round: int
-    train_loss: float
-    test_loss: float
-    test_accuracy: float
-    totals: Totals
-    evaluated: bool = False  # whether this round was
-    metrics: Mapping[str, float] = field(default_factory=dict)  # of the user's own, at the last evaluation
-
-
-class Saver(Protocol):
-    """Saves the state of a run so that it can be resumed after a kill."""
-
-    saved_round: int | None  # the last round that was saved
-
-    def is_due(self) -> bool:
-        """Whether it is time to save."""
-
-    def save(self, loop: "TrainingLoop") -> None:
-        """Save the run; a later kill loses none of the rounds so far."""
-
-
-class Listener(Protocol):
-    """Hears of a run as it goes on, and may ask it to end.
-
-    If ``holds_rounds``, every round is recorded and heard of before the next one starts: the state of the run is then
-    that after the round.
-    """
-
-    holds_rounds: bool
-
-    def round_ended(self, report: Report) -> None:
-        """Hear that a round was recorded."""
-
-    def evaluated(self, report: Report) -> None:
-        """Hear that the last round was evaluated after it was heard of, since the run ends."""
-
-    def saved(self) -> None:
-        """Hear that the run was saved."""
-
-    def asks_to_end(self) -> bool:
-        """Whether the run shall end after this round."""
 
 
 class _UndoneError(Exception):

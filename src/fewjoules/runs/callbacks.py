@@ -6,7 +6,9 @@ from pathlib import Path
 from torch import nn
 
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.loop import Report, Totals, TrainingLoop
+from fewjoules.engine.loop import TrainingLoop
+from fewjoules.engine.report import Report
+from fewjoules.engine.totals import Totals
 from fewjoules.errors import InvalidInputError, require_integer, require_number
 from fewjoules.ledger.schema import RowArray
 from fewjoules.runs.results import rows_of

@@ -16,10 +16,11 @@ from safetensors.torch import save
 from fewjoules.engine.algorithm.saved import SavedTensor
 from fewjoules.engine.coordinator import Coordinator
 from fewjoules.engine.guard import Guard
-from fewjoules.engine.loop import REASONS, Totals, TrainingLoop
+from fewjoules.engine.loop import REASONS, TrainingLoop
 from fewjoules.engine.models.layout import Layout
 from fewjoules.engine.store.client_store import ClientTable
 from fewjoules.engine.store.row_file import RowFile
+from fewjoules.engine.totals import Totals
 from fewjoules.errors import InvalidInputError, require_integer, require_number, shown
 from fewjoules.files import require_regular, whole_file
 from fewjoules.ledger.schema import LEDGER, METRICS

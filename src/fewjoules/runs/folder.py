@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.loop import INTERRUPTED, Report, TrainingLoop
+from fewjoules.engine.loop import INTERRUPTED, TrainingLoop
 from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.report import Report
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError, shown
 from fewjoules.files import PARTIAL_SUFFIX, checksum_of, make_folder, remove_partials

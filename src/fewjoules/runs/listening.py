@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fewjoules.engine.loop import Report
 from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.report import Report
 from fewjoules.errors import InvalidInputError, shown
 from fewjoules.runs.callbacks import Callback, OngoingRun
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.loop import Report
 from fewjoules.engine.ranks import Ranks
+from fewjoules.engine.report import Report
 from fewjoules.errors import FewJoulesWarning
 from fewjoules.metering.survey import open_all
 from fewjoules.planner.plan import Plan

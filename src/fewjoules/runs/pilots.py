@@ -9,7 +9,8 @@ import numpy as np
 from torch import nn
 
 from fewjoules.engine.algorithm.options import TrainingOptions, overridden
-from fewjoules.engine.loop import Report, TrainingLoop
+from fewjoules.engine.loop import TrainingLoop
+from fewjoules.engine.report import Report
 from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.simulator import Simulator
 from fewjoules.errors import InvalidInputError

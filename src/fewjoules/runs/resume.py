@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from fewjoules.engine.algorithm.step_sizes import RateFunction
-from fewjoules.engine.loop import Report
 from fewjoules.engine.models.layout import require_trainable
 from fewjoules.engine.models.loss import Loss
+from fewjoules.engine.report import Report
 from fewjoules.engine.simulator.federation import Federation
 from fewjoules.errors import InvalidInputError, require_number
 from fewjoules.physics.fleet import Fleet

@@ -10,10 +10,10 @@ from torch import nn
 
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.step_sizes import RateFunction
-from fewjoules.engine.loop import Report
 from fewjoules.engine.models.layout import require_trainable
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.models.networks import parameter_count
+from fewjoules.engine.report import Report
 from fewjoules.engine.simulator.federation import Federation
 from fewjoules.ledger.target import target_options
 from fewjoules.physics.fleet import Fleet

@@ -11,9 +11,10 @@ from torch import nn
 
 from fewjoules.engine.algorithm.client import kept_vectors
 from fewjoules.engine.algorithm.options import TrainingOptions
-from fewjoules.engine.loop import Report, TrainingLoop
+from fewjoules.engine.loop import TrainingLoop
 from fewjoules.engine.models.loss import Loss
 from fewjoules.engine.ranks import ALONE, Ranks
+from fewjoules.engine.report import Report
 from fewjoules.engine.simulator.evaluate import Evaluator
 from fewjoules.engine.simulator.federation import Federation, SampleSource
 from fewjoules.engine.simulator.simulator import Simulator

@@ -20,8 +20,9 @@ from fewjoules.engine.accounts import Accounts
 from fewjoules.engine.algorithm.options import TrainingOptions
 from fewjoules.engine.algorithm.state import ServerState
 from fewjoules.engine.coordinator import Coordinator
-from fewjoules.engine.loop import Report, TrainingLoop
+from fewjoules.engine.loop import TrainingLoop
 from fewjoules.engine.models.layout import Layout, ModelParts
+from fewjoules.engine.report import Report
 from fewjoules.errors import FewJoulesError, InvalidInputError, require_integer
 from fewjoules.integrations.flower.arrays import BUFFERS, CONSTANT, WEIGHTS, FlatModel
 from fewjoules.integrations.flower.backend import USUAL_RULES, USUAL_SCREENING, FlowerBackend, RoundRules
