@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -154,6 +155,33 @@ def test_clients_that_keep_no_vectors_have_steps_all_the_same():
     found.put(4, ClientState(steps=3))
     assert found.state(4).steps == 3
     assert found.table().tensors()["numbers"].tolist() == [4]
+
+
+def test_no_python_runs_when_rows_go_so_that_no_ctrl_c_is_lost_there():
+    """An exception that a signal raises in a finaliser, or in a callback written in Python, is printed and dropped."""
+    found, matrix, called = store(2), Matrix(), []
+    play_round(found, matrix, range(CLIENTS), 1)
+    slots = found._file.slots
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code) if event == "call" else None)
+    found._rows.clear()
+    sys.setprofile(None)
+    assert called == []
+    assert found.resident == 0
+    play_round(found, Matrix(), range(CLIENTS), 2)
+    assert found._file.slots == slots > 0
+
+
+def test_a_slot_of_a_checkpoint_is_free_once_neither_it_nor_a_row_needs_it():
+    found, matrix = store(0), Matrix()
+    play_round(found, matrix, [0, 1], 1)
+    file = found._file
+    file.pin([0])
+    play_round(found, matrix, [0, 1], 2)
+    assert sorted(row.slot for row in found.table().rows.values()) == [1, 2]
+    file.pin([2])
+    play_round(found, matrix, [2], 2)
+    assert found.table().rows[2].slot == 0
+    assert_same(found, matrix)
 
 
 # A full disk.

@@ -1,6 +1,5 @@
 """The store of what clients keep: rows in memory up to a bound; the least recently used go to a file, none is lost."""
 
-import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -86,7 +85,6 @@ class ClientStore:
         self._own: set[int] = set()  # clients whose rows no table has
         self._held: dict[int, Row | None] | None = None  # rows of clients that changed since ``hold``, as they were
         self._resident: Resident = OrderedDict()
-        self._numbers = itertools.count()
         self._file: RowFile | None = None
         self._lock = threading.RLock()
 
@@ -134,7 +132,7 @@ class ClientStore:
         """Keep what a client has after a round; its vectors may not be changed afterwards."""
         row = Row(state.steps, tuple(self._kept(getattr(state, name)) for name in self.names))
         with self._lock:
-            row.note_in(self._resident, next(self._numbers))
+            row.note_in(self._resident)
             self._hold_row(client)
             self._rows[client] = row
             self._own.add(client)
@@ -195,7 +193,7 @@ class ClientStore:
             return
         most = self.place.memory_bytes // self.row_bytes
         while len(self._resident) > most:
-            row = next(iter(self._resident.values()))()
+            row = next(iter(self._resident))()
             if row is not None:
                 row.spill_to(self._spill_file())
 

@@ -1,4 +1,8 @@
-"""One row of the store: what a client kept after some round."""
+"""One row of the store: what a client kept after some round.
+
+A row has no ``__del__``: Python drops a Ctrl-C that comes while one runs. Its memory and its slot know it by weak
+references, whose callbacks are methods written in C, and no signal is handled inside those.
+"""
 
 from collections import OrderedDict
 from typing import Any
@@ -6,13 +10,13 @@ from weakref import ref
 
 from fewjoules.engine.store.row_file import RowFile, Vectors
 
-Resident = OrderedDict[int, "ref[Row]"]  # rows with their vectors in memory, the least recently used first
+Resident = OrderedDict["ref[Row]", None]  # rows with their vectors in memory, the least recently used first
 
 
 class Row:
     """What one client kept after some round, which never changes: in memory, in a file, or in both."""
 
-    __slots__ = ("__weakref__", "_number", "_resident", "checksum", "file", "slot", "steps", "vectors")
+    __slots__ = ("__weakref__", "_resident", "checksum", "file", "slot", "steps", "vectors")
     steps: int
     vectors: Vectors | None
     slot: int
@@ -24,14 +28,13 @@ class Row:
         self.file: RowFile | None = None
         self.slot, self.checksum = -1, 0
         self._resident: Resident | None = None
-        self._number = -1
 
     @classmethod
     def in_file(cls, steps: int, file: RowFile, slot: int, checksum: int) -> "Row":
         """Return a row that is in a file already."""
         row = cls(steps, None)
         row.file, row.slot, row.checksum = file, slot, checksum
-        file.hold(slot)
+        file.hold(row, slot)
         return row
 
     def copied(self) -> Vectors:
@@ -41,23 +44,26 @@ class Row:
         assert self.file is not None
         return self.file.read(self.slot)
 
-    def note_in(self, resident: Resident, number: int) -> None:
-        """Enter the row as the one used last, under a number of its own."""
-        self._resident, self._number = resident, number
-        resident[number] = ref(self)
+    def note_in(self, resident: Resident) -> None:
+        """Enter the row as the one used last; it leaves when it is gone."""
+        resident[ref(self, resident.__delitem__)] = None
+        self._resident = resident
 
     def used(self) -> None:
         """Note that the row was read."""
-        if self._resident is not None and self._number in self._resident:
-            self._resident.move_to_end(self._number)
+        if self._resident is not None and ref(self) in self._resident:
+            self._resident.move_to_end(ref(self))
 
     def move_to(self, file: RowFile) -> None:
         """Write the row to this file, unless it is there, and leave another file that it was in."""
-        if self.file is file:
+        before = self.file
+        if before is file:
             return
         slot, checksum = file.write(self.vectors if self.vectors is not None else self.copied())
-        self._leave_file()
+        file.hold(self, slot)
         self.file, self.slot, self.checksum = file, slot, checksum
+        if before is not None:
+            before.release(self)
 
     def spill_to(self, file: RowFile) -> None:
         """Free the memory of the vectors; they are written to this file unless they are in one."""
@@ -66,21 +72,11 @@ class Row:
         self.vectors = None
         self.leave_memory()
 
-    def __del__(self) -> None:
-        """Free the memory and the slot."""
-        self.leave_memory()
-        self._leave_file()
-
     def leave_memory(self) -> None:
         """Count no longer among the rows in memory."""
         if self._resident is not None:
-            self._resident.pop(self._number, None)
+            self._resident.pop(ref(self), None)
             self._resident = None
-
-    def _leave_file(self) -> None:
-        if self.file is not None:
-            self.file.release(self.slot)
-            self.file = None
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled or copied: two rows must not own one slot."""

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import weakref
 import zlib
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,7 +42,9 @@ class RowFile:
         self.row_bytes = vectors * size * dtype.itemsize
         self._stream, self._slots = stream, slots
         self._free: list[int] = []
-        self._live: set[int] = set()
+        self._holders: dict[weakref.ref[Any], int] = {}  # rows in memory, and the slots that they refer to
+        self._gone: deque[weakref.ref[Any]] = deque()  # of these rows, those that nobody has any more
+        self._note_gone = self._gone.append
         self._pinned: set[int] = set()
         self._map: mmap.mmap | None = None
         self._lock = threading.RLock()
@@ -75,8 +78,9 @@ class RowFile:
         return self._slots
 
     def write(self, row: Sequence[NDArray[Any]]) -> tuple[int, int]:
-        """Write a row into a free slot; return the slot and the CRC-32 of the row."""
+        """Write a row into a free slot, to be held by it; return the slot and the CRC-32 of the row."""
         with self._lock:
+            self._free_gone()
             slot = self._free.pop() if self._free else self._slots
             try:
                 checksum = self._write(slot, row)
@@ -85,7 +89,6 @@ class RowFile:
                     self._free.append(slot)
                 raise
             self._slots = max(self._slots, slot + 1)
-            self._live.add(slot)
             return slot, checksum
 
     def read(self, slot: int) -> Vectors:
@@ -100,23 +103,22 @@ class RowFile:
                 return None
             return zlib.crc32(np.ascontiguousarray(self._view(slot)).tobytes())
 
-    def hold(self, slot: int) -> None:
-        """Note that a row in memory refers to a slot."""
+    def hold(self, row: object, slot: int) -> None:
+        """Note that a row in memory refers to a slot, until it is released or nobody has it any more."""
         with self._lock:
-            self._live.add(slot)
+            self._holders[weakref.ref(row, self._note_gone)] = slot
 
-    def release(self, slot: int) -> None:
-        """Note that no row in memory refers to a slot any more."""
+    def release(self, row: object) -> None:
+        """Note that a row in memory refers to its slot no longer."""
         with self._lock:
-            self._live.discard(slot)
-            if slot not in self._pinned:
-                self._free.append(slot)
+            self._free_slot_of(weakref.ref(row))
 
     def pin(self, slots: Iterable[int]) -> None:
         """Never overwrite these slots, which a checkpoint has, until others are pinned in their place."""
         with self._lock:
+            self._free_gone()
             before, self._pinned = self._pinned, set(slots)
-            self._free += sorted(before - self._pinned - self._live, reverse=True)
+            self._free += sorted(before - self._pinned - set(self._holders.values()), reverse=True)
 
     def sync(self) -> None:
         """Wait until all rows are on the disk."""
@@ -124,6 +126,15 @@ class RowFile:
             os.fsync(self._stream.fileno())
         except OSError as error:
             raise self._named(error) from error
+
+    def _free_gone(self) -> None:
+        while self._gone:
+            self._free_slot_of(self._gone.popleft())
+
+    def _free_slot_of(self, row: weakref.ref[Any]) -> None:
+        slot = self._holders.pop(row)
+        if slot not in self._pinned:
+            self._free.append(slot)
 
     def _write(self, slot: int, row: Sequence[NDArray[Any]]) -> int:
         checksum = 0
