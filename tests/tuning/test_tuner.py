@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -289,6 +290,32 @@ def test_a_target_out_of_reach_is_told_with_how_near_the_pilots_came(given_up):
 
 def test_a_target_out_of_reach_is_told_before_a_hundred_trainings_are_spent(given_up):
     assert np.median([trainings for _, _, trainings in given_up]) <= 100.0
+
+
+class LuckyStart(SyntheticLaboratory):
+    """In a world whose target is out of reach, the first other start reaches it at once."""
+
+    def train(self, spec):
+        if spec.start != 1:
+            return super().train(spec)
+        curve = [(spec.local_steps * spec.rounds, self.world.target_loss, self.world.aim.target)]
+        return self._result(spec, spec.rounds, curve, reached=True, diverged=False)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_target_that_only_other_starts_reach_is_told_as_such(seed):
+    tuner = tuner_of(world := World.random(seed).out_of_reach(), laboratory=LuckyStart(world))
+    with pytest.raises(TargetOutOfReachError) as caught:
+        tuner.tune()
+    said = re.search(
+        r"(\d+) of (\d+) pilots reached the target, but only from some initial weights or batches; the best of the "
+        r"others has (\S+) on the data kept aside after \d+ local steps, and ",
+        str(caught.value),
+    )
+    assert said is not None, caught.value
+    pilots = tuner.search.pilots
+    assert (int(said[1]), int(said[2])) == (sum(one.spec.start == 1 for one in pilots), len(pilots))
+    assert not world.aim.reached(float(said[3]))
 
 
 def test_every_step_size_that_blows_up_is_told():

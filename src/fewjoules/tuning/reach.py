@@ -92,10 +92,14 @@ def blown_up(search: Search, race: Race) -> TargetOutOfReachError:
 
 
 def _how_near(search: Search) -> str:
-    """Return how near the best pilot came to the target."""
-    aim = search.aim
-    nearest = (max if aim.rises else min)(search.pilots, key=aim.best)
+    """Return how near the best pilot came to the target, of those that did not reach it from a lucky start."""
+    aim, pilots = search.aim, search.pilots
+    others = [pilot for pilot in pilots if not aim.reached(aim.best(pilot))]
+    nearest = (max if aim.rises else min)(others, key=aim.best)
+    best = f"{aim.best(nearest):.4g} on the data kept aside after {nearest.local_steps_taken} local steps"
+    if len(others) == len(pilots):
+        return f"the best of {len(pilots)} pilots has {best}"
     return (
-        f"the best of {len(search.pilots)} pilots has {aim.best(nearest):.4g} on the data kept aside after "
-        f"{nearest.local_steps_taken} local steps"
+        f"{len(pilots) - len(others)} of {len(pilots)} pilots reached the target, but only from some initial weights "
+        f"or batches; the best of the others has {best}"
     )
