@@ -27,6 +27,21 @@ def started(folder, *arguments, itself=()):
     )
 
 
+def refused_beside(first, folder, *arguments):
+    """Start another process while the first one has stopped itself: it is refused, and the first one goes on."""
+    state = os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    try:
+        assert state.si_code == os.CLD_STOPPED, first.communicate()
+        second = started(folder, *arguments)
+        _, refusal = second.communicate(timeout=SECONDS)
+    finally:
+        first.send_signal(signal.SIGCONT)
+    _, errors = first.communicate(timeout=SECONDS)
+    assert second.returncode == 2, refusal
+    assert f"process {first.pid} on" in refusal
+    assert first.returncode == 0, errors
+
+
 @pytest.fixture
 def scenario(tmp_path):
     (tmp_path / "scenario.toml").write_text(SCENARIO.replace("\nrounds = 2\n", f"\nrounds = {ROUNDS}\n"))
@@ -39,18 +54,7 @@ def test_a_run_that_goes_on_is_not_resumed_beside_itself(scenario, command):
     own = scenario / "out" / ("flexible" if command == "compare" else ".")
     stops = own / "checkpoint.safetensors", "SIGSTOP"
     first = started(scenario, command, "scenario.toml", "--out", "out", *extra, itself=stops)
-    state = os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    try:
-        assert state.si_code == os.CLD_STOPPED, first.communicate()
-        assert not (own / "run.json").exists()
-        second = started(scenario, command, "--resume", "out")
-        _, refusal = second.communicate(timeout=SECONDS)
-    finally:
-        first.send_signal(signal.SIGCONT)
-    _, errors = first.communicate(timeout=SECONDS)
-    assert second.returncode == 2, refusal
-    assert f"process {first.pid} on" in refusal
-    assert first.returncode == 0, errors
+    refused_beside(first, scenario, command, "--resume", "out")
     told = json.loads((own / "run.json").read_text())
     ledger = read_table(own / "ledger.parquet", LEDGER)
     assert told["rounds"] == ROUNDS == read_table(own / "metrics.parquet", METRICS).size
@@ -60,11 +64,10 @@ def test_a_run_that_goes_on_is_not_resumed_beside_itself(scenario, command):
 
 
 def test_of_two_runs_that_begin_at_once_one_is_refused(scenario):
-    both = [started(scenario, "train", "scenario.toml", "--out", "out") for _ in range(2)]
-    codes = sorted(process.wait(timeout=SECONDS) for process in both)
-    for process in both:
-        process.communicate()
-    assert codes == [0, 2]
+    """While the first one writes its first files, only its lock tells the folder from one that can be used again."""
+    command = "train", "scenario.toml", "--out", "out"
+    first = started(scenario, *command, itself=(scenario / "out" / "plan.json", "SIGSTOP"))
+    refused_beside(first, scenario, *command)
     assert json.loads((scenario / "out" / "run.json").read_text())["rounds"] == ROUNDS
 
 
