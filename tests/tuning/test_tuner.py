@@ -19,7 +19,7 @@ from fewjoules.tuning.planning import FleetPlanning
 from fewjoules.tuning.race import Arm
 from fewjoules.tuning.replanning import replan
 from tests.tuning.curves import result_of
-from tests.tuning.worlds import SyntheticLaboratory, World, score, scores, tuner_of
+from tests.tuning.worlds import SyntheticLaboratory, World, name_of, score, scores, tuner_of
 
 WORLDS = range(60)  # 20 of each kind of fleet
 MANY_WORLDS = range(180)  # medians of 60 lie 0.03 about that of many, and rounding on another processor draws anew
@@ -358,3 +358,33 @@ def test_pilots_that_learn_a_law_far_from_the_prior_make_plans_better():
     assert min(len(one.tuned.belief.observations) for one in learned) >= 3
     excess = [np.mean([one.plan_ratio - 1.0 for one in found]) for found in (plain, learned)]
     assert excess[1] < 0.5 * excess[0], excess
+
+
+class Stalling(SyntheticLaboratory):
+    """Trains one optimiser up to nine tenths of the way to the target, and no further."""
+
+    def __init__(self, world, name):
+        super().__init__(world)
+        self.name = name
+
+    def train(self, spec):
+        result = super().train(spec)
+        if name_of(spec.options) != self.name or result.diverged:
+            return result
+        aim, start = self.world.aim, self.world.aim.of(*self.start())
+        curve = list(zip(result.steps, result.losses, result.metrics, strict=True))
+        best = next((i for i, (_, _, value) in enumerate(curve) if aim.progress(value, start) >= 0.9), len(curve)) - 1
+        stalled = [(steps, *curve[min(i, max(best, 0))][1:]) for i, (steps, _, _) in enumerate(curve)]
+        stalled += [(steps, *stalled[-1][1:]) for steps in range(curve[-1][0] + 10, spec.steps + 1, 10)]
+        return self._result(spec, math.ceil(stalled[-1][0] / spec.local_steps), stalled, reached=False, diverged=False)
+
+
+def test_an_optimiser_that_stalls_before_the_target_does_not_end_a_tuning():
+    found = []
+    for seed in range(12):
+        world = World.random(seed)
+        favourite = name_of(tuner_of(world).tune().optimiser_options)
+        with contextlib.suppress(TargetOutOfReachError):
+            found.append(name_of(tuner_of(world, laboratory=Stalling(world, favourite)).tune().optimiser_options))
+            assert found[-1] != favourite
+    assert len(found) >= 8

@@ -30,7 +30,7 @@ def train_to_target(search: Search, race: Race) -> Arm:
     best: Arm | None = None
     given_up: list[Arm] = []
     for arm in finalists:
-        limit = _most_steps(search, race, best)
+        limit = _most_steps(search, race, best, given_up)
         if best is not None and not _may_win(search, race.results[arm], limit):
             continue
         if not _is_affordable(search, race, arm, limit, none_yet=best is None, first=best is None and not given_up):
@@ -58,11 +58,17 @@ def observed_reference(search: Search, winner: Arm, pilot: PilotResult, start_me
     return Reference(winner, search.race_plan, pilot, steps)
 
 
-def _most_steps(search: Search, race: Race, best: Arm | None) -> float:
-    """Return the steps after which a finalist is given up: it has taken far too many, or more than the best one."""
-    if best is None:
-        return PATIENCE * max(expected_steps(search, race), race.heat)
-    return search.aim.expected_steps(race.results[best])
+def _most_steps(search: Search, race: Race, best: Arm | None, given_up: Sequence[Arm]) -> float:
+    """Return the steps after which a finalist is given up: it has taken far too many, or more than the best one.
+
+    Where others were given up, it goes a part of their way first.
+    """
+    if best is not None:
+        return search.aim.expected_steps(race.results[best])
+    if given_up and search.budget.allows_a_training:
+        furthest = max(race.results[arm].local_steps_taken for arm in given_up)
+        return max(furthest / PATIENCE, 2.0 * race.heat)
+    return PATIENCE * max(expected_steps(search, race), race.heat)
 
 
 def _may_win(search: Search, result: PilotResult, limit: float) -> bool:
@@ -74,12 +80,13 @@ def _may_win(search: Search, result: PilotResult, limit: float) -> bool:
 def _is_affordable(search: Search, race: Race, arm: Arm, limit: float, *, none_yet: bool, first: bool) -> bool:
     """Whether the budget allows the rest of the way to the target.
 
-    The first finalist may exceed a budget in trainings. With another budget, all that is left of it is for finalists
-    as long as ``none_yet`` has reached the target. Later finalists are first tried from other starts.
+    Until one has reached the target, finalists may exceed a budget in trainings: what those took that were given up
+    shows that it was reckoned by too short a training. All that is left of another budget is for them, too. Later ones
+    are first tried from other starts.
     """
     if none_yet and search.budget.is_fixed:
         return search.steps_within_budget(search.race_plan) >= search.race_plan.local_steps
-    if first and search.budget.allows_a_training:
+    if none_yet and search.budget.allows_a_training:
         return True
     expected = search.aim.expected_steps(race.results[arm])
     rest = min(expected, limit) - race.results[arm].local_steps_taken

@@ -83,7 +83,8 @@ class Race:
     def run_others(self, most: int, *, longer: bool) -> None:
         """Race up to ``most`` other optimisers over a heat, each at its first step size.
 
-        ``longer`` heats are twice as long: momentum and warm-up make a slow start.
+        ``longer`` heats are twice as long: momentum and warm-up make a slow start. A step size that blew up is replaced
+        by a quarter of it, and so is a usual number that plain SGD has left behind: a transformer may need less.
         """
         plain = self.ranked()
         rate = plain[0].rate if plain else min(arm.rate for arm in self.results)
@@ -94,7 +95,8 @@ class Race:
         longer = longer and self._affordable(both, 2 * self.heat) == both
         self.heat *= 2 if longer else 1
         self.hold([*plain[:1], *arms] if longer else arms)
-        self.hold([Arm(arm.optimiser, arm.rate / STEP**2) for arm in arms if self._blew_up(arm)])
+        doubtful = [arm for arm in arms if self._blew_up(arm) or self._is_left_behind(arm)]
+        self.hold([Arm(arm.optimiser, arm.rate / STEP**2) for arm in doubtful])
 
     def try_rates(self, most: int) -> None:
         """Let the ``most`` best optimisers try twice their step size, and the best of all also half of it."""
@@ -173,6 +175,14 @@ class Race:
         result = self.results[arm]
         steps = self.aim.steps_to_target(result)
         return (math.inf if steps is None else steps), result.final_loss()
+
+    def _is_left_behind(self, arm: Arm) -> bool:
+        """Whether an arm that began at a number of its own has a worse loss and a worse metric than plain SGD."""
+        plain = [one for one in self.ranked() if one.optimiser == PLAIN]
+        if arm.optimiser.of_plain or arm not in self.results or not plain:
+            return False
+        way, least = self._way(arm), self._way(plain[0])
+        return self._standing(arm) > self._standing(plain[0]) and way < least
 
     def _blew_up(self, arm: Arm) -> bool:
         return arm in self.results and not self.results[arm].alive

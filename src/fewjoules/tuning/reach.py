@@ -63,8 +63,9 @@ def is_telling(result: PilotResult) -> bool:
 
 
 def out_of_reach(search: Search, expected: float) -> TargetOutOfReachError:
-    """Return the error that says how near pilots came to the target, and how far it still is."""
-    further = "it has stopped getting better" if expected > STOPPED else f"at this pace it takes {expected:,.0f} steps"
+    """Return the error that says how near pilots came to the target, and when the best curve promises it."""
+    steps = f"the most promising curve gets there after {expected:,.0f} steps"
+    further = "no curve gets better any more" if expected > STOPPED else steps
     budget = "give a larger budget, or " if search.budget.is_fixed else ""
     return TargetOutOfReachError(
         f"the target {search.aim.metric} {search.aim.target:g} seems out of reach: {_how_near(search)}, and "
