@@ -451,7 +451,7 @@ def report(names: list[str], done: dict[str, Record]) -> None:
                     f"{min(met):.4g} to {max(met):.4g}" if met else "-",
                     f"{len(met)} of {len(values)}",
                     *(f"{np.mean([one[way] for one in bits[entry]]) / 1e6:.4g}" for way in (0, 1)),
-                    f"{mean[entry] / base:.3g}",
+                    f"{mean[entry] / base:.3g}" if math.isfinite(mean[entry] + base) else "",
                     "" if study.reproduced_joules is None else f"{mean[entry] / study.reproduced_joules:.3g}",
                 ]
             )

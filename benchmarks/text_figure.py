@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 COLOUR, OURS = "#0072B2", "#882255"
-CLOSE = 1.3  # factor of joules within which two names overlap
+CLOSE = 1.3, 3.0  # factors of joules and of megabits within which two names overlap
+VARIANTS = (", last model", ", mean")  # of entries, which the tables have
 
 
 def draw(records: Iterable[dict[str, Any]], study: str, title: str, file: Path) -> None:
@@ -21,11 +22,12 @@ def draw(records: Iterable[dict[str, Any]], study: str, title: str, file: Path) 
     points = _points(records, study)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
-        above = math.inf
+        above = math.inf, math.inf
         for entry, (megabits, joules) in sorted(points.items(), key=lambda one: -np.mean(one[1][1])):
             mean, colour = float(np.mean(joules)), OURS if entry == "fewest" else COLOUR
-            left = CLOSE * mean > above  # on the right, the name would lie on that of the point above
-            above = math.inf if left else mean
+            apart = abs(math.log(above[1] / megabits))  # on the right, the name may lie on that of the point above
+            left = CLOSE[0] * mean > above[0] and apart < math.log(CLOSE[1])
+            above = (math.inf, math.inf) if left else (mean, megabits)
             spread = [[mean - min(joules)], [max(joules) - mean]]
             axes.errorbar(megabits, mean, yerr=spread, fmt="o", color=colour, capsize=3, markersize=6)
             place = {"xytext": (-8 if left else 8, 0), "ha": "right" if left else "left"}
@@ -44,7 +46,9 @@ def _points(records: Iterable[dict[str, Any]], study: str) -> dict[str, tuple[fl
     bits, joules = defaultdict(list), defaultdict(list)
     for one in records:
         found = one["found"]
-        if one["study"] == study and one["kind"] == "run" and not one.get("aside") and found.get("reached"):
+        if one["study"] != study or one["kind"] != "run" or one.get("aside") or one["entry"].endswith(VARIANTS):
+            continue
+        if found.get("reached"):
             joules[one["entry"]].append(sum(found["joules"].values()))
             bits[one["entry"]].append((found["uplink_bits"] + found["downlink_bits"]) / 1e6)
     return {entry: (float(np.mean(bits[entry])), joules[entry]) for entry in joules}
