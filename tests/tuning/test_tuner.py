@@ -388,3 +388,23 @@ def test_an_optimiser_that_stalls_before_the_target_does_not_end_a_tuning():
             found.append(name_of(tuner_of(world, laboratory=Stalling(world, favourite)).tune().optimiser_options))
             assert found[-1] != favourite
     assert len(found) >= 8
+
+
+def test_where_the_first_finalist_is_given_up_later_ones_go_little_further():
+    compared = 0
+    for seed in range(12):
+        world, steps = World.random(seed), {}
+
+        def note(news, steps=steps):
+            one = news.result
+            if news.doing == "training the best optimisers to the target" and not one.spec.start:
+                steps[name_of(one.spec.options), one.spec.learning_rate] = one.local_steps_taken
+
+        tuner = tuner_of(replace(world, floor=1.05 * world.target_loss))
+        tuner.tell = note
+        with contextlib.suppress(TargetOutOfReachError):
+            tuner.tune()
+        first, *later = steps.values()
+        assert all(one <= 1.5 * first + tuner.search.race_plan.local_steps for one in later)
+        compared += len(later)
+    assert compared >= 5

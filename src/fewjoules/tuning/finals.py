@@ -1,5 +1,6 @@
 """The finals of the race: train its best arms to the target, and take the one that gets there in the fewest steps."""
 
+import math
 from collections.abc import Sequence
 
 from fewjoules.tuning.extrapolation import extrapolated, note_of
@@ -16,6 +17,8 @@ CLOSE = 1.25  # a later finalist is trained if its curve promises less than so m
 RESERVE = 0.1  # of a training, that later finalists leave for pilots of the law
 OVERDRAFT = 0.5  # of a training, by which the budget may be exceeded so that a pilot gets to the target
 EXTENSIONS = 3  # times that a pilot to the target is followed, each time further
+LATER_HEATS = 2.0  # that a later finalist is followed for at least, where the first was given up
+LATER_MOST = 1.5  # times the steps of the first, after which a later one is given up, too
 FAR = 6.0  # a curve that promises so many times the steps that it was followed for is given up
 MARGIN = 1.5  # a pilot is followed for so many times the steps that its curve promises
 RUN_DEVIATION = 0.12  # of ln(steps to the target) between seeds of one training
@@ -37,7 +40,8 @@ def train_to_target(search: Search, race: Race) -> Arm:
             break
         if best is not None and not is_steady(search, arm, other_starts(search, race)):
             continue
-        race.results[arm] = _followed_to_target(search, race.results[arm], arm, limit, extended=best is None)
+        most = _furthest(search, race, best, limit, given_up)
+        race.results[arm] = _followed_to_target(search, race.results[arm], arm, limit, most)
         best = _better(search, race, best, arm)
         if best is None and race.results[arm].alive:
             given_up.append(arm)
@@ -59,16 +63,24 @@ def observed_reference(search: Search, winner: Arm, pilot: PilotResult, start_me
 
 
 def _most_steps(search: Search, race: Race, best: Arm | None, given_up: Sequence[Arm]) -> float:
-    """Return the steps after which a finalist is given up: it has taken far too many, or more than the best one.
+    """Return the steps after which a curve is looked at: far too many, or those of the best finalist.
 
-    Where others were given up, it goes a part of their way first.
+    Where the first finalist was given up, a later one goes a part of its way.
     """
     if best is not None:
         return search.aim.expected_steps(race.results[best])
     if given_up and search.budget.allows_a_training:
-        furthest = max(race.results[arm].local_steps_taken for arm in given_up)
-        return max(furthest / PATIENCE, 2.0 * race.heat)
+        return max(race.results[given_up[0]].local_steps_taken / PATIENCE, LATER_HEATS * race.heat)
     return PATIENCE * max(expected_steps(search, race), race.heat)
+
+
+def _furthest(search: Search, race: Race, best: Arm | None, limit: float, given_up: Sequence[Arm]) -> float:
+    """Return the steps after which a finalist is given up, even if its curve promises the target."""
+    if best is not None:
+        return limit
+    if given_up and search.budget.allows_a_training:
+        return max(LATER_MOST * race.results[given_up[0]].local_steps_taken, limit)
+    return math.inf
 
 
 def _may_win(search: Search, result: PilotResult, limit: float) -> bool:
@@ -95,9 +107,9 @@ def _is_affordable(search: Search, race: Race, arm: Arm, limit: float, *, none_y
     return rest <= max(steps_left(search, race), 0.0) + spare
 
 
-def _followed_to_target(search: Search, result: PilotResult, arm: Arm, limit: float, *, extended: bool) -> PilotResult:
-    """Follow a pilot for up to ``limit`` steps, and ``extended`` while its curve promises the target not far off."""
-    for _ in range(EXTENSIONS if extended else 1):
+def _followed_to_target(search: Search, result: PilotResult, arm: Arm, limit: float, furthest: float) -> PilotResult:
+    """Follow a pilot for ``limit`` steps, and up to ``furthest`` while its curve promises the target not far off."""
+    for _ in range(EXTENSIONS):
         most = search.capped(limit, search.race_plan, taken=result.local_steps_taken)
         if result.reached or most <= result.local_steps_taken:
             break
@@ -105,7 +117,7 @@ def _followed_to_target(search: Search, result: PilotResult, arm: Arm, limit: fl
         expected = search.aim.expected_steps(result)
         if result.reached or not result.alive or expected > FAR * limit:
             break
-        limit = min(MARGIN * expected, PATIENCE * limit)
+        limit = min(MARGIN * expected, PATIENCE * limit, furthest)
     return result
 
 

@@ -46,8 +46,8 @@ class Row:
 
     def note_in(self, resident: Resident) -> None:
         """Enter the row as the one used last; it leaves when it is gone."""
-        resident[ref(self, resident.__delitem__)] = None
         self._resident = resident
+        resident[ref(self, resident.__delitem__)] = None
 
     def used(self) -> None:
         """Note that the row was read."""

@@ -35,27 +35,33 @@ def normal(*size, seed=0, dtype=torch.float64):
 
 
 class Clients:
-    """LSTMs of several clients with weights, inputs and first states in float64."""
+    """LSTMs of several clients with weights, inputs and first states in float64.
 
-    def __init__(self, clients, places, batch, width, layers=1, inputs=3, *, with_state=True):
+    ``counts`` says of which of the outputs, the last hidden states and the last cells a loss is made.
+    """
+
+    def __init__(
+        self, clients, places, batch, width, layers=1, inputs=3, *, with_state=True, counts=("output", "cell")
+    ):
         self.lstm = nn.LSTM(inputs, width, layers).to(DEVICE, torch.float64)
         shapes = {name: parameter.shape for name, parameter in self.lstm.named_parameters()}
         self.weights = {n: 0.5 * normal(clients, *shape, seed=i) for i, (n, shape) in enumerate(shapes.items())}
         self.inputs = normal(clients, places, batch, inputs, seed=50)
         self.state = tuple(normal(clients, layers, batch, width, seed=51 + i) for i in range(2)) if with_state else ()
-        self.counts = [normal(clients, *shape, seed=60) for shape in ((places, batch, width), (layers, batch, width))]
+        shapes = {"output": (places, batch, width), "hidden": (layers, batch, width), "cell": (layers, batch, width)}
+        self.factors = {name: normal(clients, *shapes[name], seed=60) for name in counts}
 
     def wanted(self):
-        """Outputs and gradients of a sum over hidden states and last cells, one client after the other."""
+        """Outputs, last states and gradients of a sum of them, one client after the other."""
         leaves = [tensor.clone().requires_grad_() for tensor in (*self.weights.values(), self.inputs, *self.state)]
         outs = []
         for client in range(len(self.inputs)):
             weights = {name: leaf[client] for name, leaf in zip(self.weights, leaves, strict=False)}
             state = tuple(one[client] for one in leaves[len(weights) + 1 :]) or None
             outs.append(functional_call(self.lstm, weights, (leaves[len(weights)][client], state)))
-        hidden = torch.stack([out for out, _ in outs])
-        cells = torch.stack([cell for _, (_, cell) in outs])
-        return [hidden, cells, *torch.autograd.grad(self._sum(hidden, cells), leaves)]
+        output = torch.stack([out for out, _ in outs])
+        hidden, cell = (torch.stack([states[i] for _, states in outs]) for i in range(2))
+        return [output, hidden, cell, *self._gradients(leaves, output=output, hidden=hidden, cell=cell)]
 
     def found(self, dtype=torch.float32):
         """Return the same from the stack."""
@@ -67,11 +73,12 @@ class Clients:
             return functional_call(stack, weights, (inputs, state or None))
 
         weights = dict(zip(self.weights, leaves, strict=False))
-        hidden, (_, cells) = vmap(one)(weights, *leaves[len(weights) :])
-        return [hidden, cells, *torch.autograd.grad(self._sum(hidden, cells), leaves)]
+        output, (hidden, cell) = vmap(one)(weights, *leaves[len(weights) :])
+        return [output, hidden, cell, *self._gradients(leaves, output=output, hidden=hidden, cell=cell)]
 
-    def _sum(self, hidden, cells):
-        return (hidden.double() * self.counts[0]).sum() + (cells.double() * self.counts[1]).sum()
+    def _gradients(self, leaves, **outs):
+        total = sum((outs[name].double() * factors).sum() for name, factors in self.factors.items())
+        return torch.autograd.grad(total, leaves)
 
 
 def assert_close(found, wanted, tolerance):
@@ -84,6 +91,12 @@ def assert_close(found, wanted, tolerance):
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 20), st.integers(1, 2), st.booleans())
 def test_states_and_gradients_are_those_of_each_client_alone(clients, places, batch, width, layers, with_state):
     several = Clients(clients, places, batch, width, layers, with_state=with_state)
+    assert_close(several.found(), several.wanted(), 1e-5)
+
+
+@pytest.mark.parametrize("counts", [("output",), ("hidden",), ("cell",), ("output", "hidden", "cell")])
+def test_gradients_are_right_whatever_a_loss_is_made_of(counts):
+    several = Clients(2, 4, 3, 6, 2, counts=counts)
     assert_close(several.found(), several.wanted(), 1e-5)
 
 
@@ -105,7 +118,7 @@ def test_bits_repeat_and_a_client_alone_differs_by_rounding_only():
         assert torch.equal(first, again)
     several.weights = {name: tensor[1:2] for name, tensor in several.weights.items()}
     several.inputs, several.state = several.inputs[1:2], tuple(one[1:2] for one in several.state)
-    several.counts = [one[1:2] for one in several.counts]
+    several.factors = {name: one[1:2] for name, one in several.factors.items()}
     assert_close(several.found(), [many[1:2] for many in together], 1e-6)
 
 
@@ -130,11 +143,14 @@ def test_a_traced_step_holds_one_operation_for_each_layer_and_direction():
         assert torch.equal(traced, direct)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("with_cells", [False, True])
-def test_the_operations_describe_themselves_rightly(with_cells):
+def test_the_operations_describe_themselves_rightly(with_cells, transposed):
     checks = ("test_schema", "test_faketensor")
     driven, weights = normal(2, 3, 4, 20, dtype=torch.float32), normal(2, 5, 20, dtype=torch.float32)
     hidden, cell = normal(2, 4, 5, dtype=torch.float32), normal(2, 4, 5, dtype=torch.float32)
+    if transposed:
+        cell = cell.transpose(1, 2).contiguous().transpose(1, 2)
     hiddens, cells, gates = lstm_cuda.lstm_layer(driven, weights, hidden, cell)
     torch.library.opcheck(lstm_cuda.lstm_layer, (driven, weights, hidden, cell), test_utils=checks)
     backwards = (hiddens, cells if with_cells else None, gates, cells, weights, cell)

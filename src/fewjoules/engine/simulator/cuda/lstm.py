@@ -76,7 +76,7 @@ def _(
     recurrent: torch.Tensor,
     cell: torch.Tensor,
 ) -> Three:
-    return torch.empty_like(gates), torch.empty_like(cell, dtype=of_hiddens.dtype), torch.empty_like(cell)
+    return torch.empty_like(gates), of_hiddens.new_empty(cell.shape), cell.new_empty(cell.shape)
 
 
 class _Layer(torch.autograd.Function):
