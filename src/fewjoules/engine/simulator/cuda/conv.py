@@ -13,6 +13,7 @@ from fewjoules.engine.simulator.cuda.conv_kernels import (
     launch_images_gradient,
     launch_weights_gradient,
 )
+from fewjoules.engine.simulator.cuda.stacked import stacked
 from fewjoules.errors import InvalidInputError
 
 _MAX_KERNEL, _MAX_CHANNELS = 7, 512
@@ -133,17 +134,8 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        stacked = [_stacked(info.batch_size, tensor, dim) for tensor, dim in zip(inputs[:3], in_dims[:3], strict=True)]
-        return _Convolution.apply(*stacked, *inputs[3:])[:, None], 0
-
-
-def _stacked(clients: int, tensor: torch.Tensor | None, dim: int | None) -> torch.Tensor | None:
-    """Replace the leading axis of length 1 by the hidden axis of vmap."""
-    if tensor is None:
-        return None
-    if dim is None:
-        return tensor.expand(clients, *tensor.shape[1:])
-    return tensor.movedim(dim, 0).flatten(0, 1)
+        tensors = [stacked(info.batch_size, tensor, dim) for tensor, dim in zip(inputs[:3], in_dims[:3], strict=True)]
+        return _Convolution.apply(*tensors, *inputs[3:])[:, None], 0
 
 
 def supports(images_shape: Sequence[int], weight_shape: Sequence[int], stride: int, padding: int) -> bool:

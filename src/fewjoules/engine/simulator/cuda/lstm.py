@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from fewjoules.engine.simulator.cuda.stacked import stacked
+
 Two = tuple[torch.Tensor, torch.Tensor]
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -105,8 +107,8 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: torch.Tensor) -> Any:
-        stacked = [_stacked(info.batch_size, tensor, dim) for tensor, dim in zip(inputs, in_dims, strict=True)]
-        return tuple(tensor[:, None] for tensor in _Layer.apply(*stacked)), (0, 0, 0)
+        tensors = [stacked(info.batch_size, tensor, dim) for tensor, dim in zip(inputs, in_dims, strict=True)]
+        return tuple(tensor[:, None] for tensor in _Layer.apply(*tensors)), (0, 0, 0)
 
 
 def run_layer(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> Two:
@@ -118,13 +120,6 @@ def run_layer(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tenso
     given = (driven, recurrent.to(kind), hidden.to(kind), _wide(cell))
     hiddens, cells, _ = _Layer.apply(*(tensor[None] for tensor in given))
     return hiddens[0], cells[0]
-
-
-def _stacked(clients: int, tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
-    """Replace the leading axis of length 1 by the hidden axis of vmap."""
-    if dim is None:
-        return tensor.expand(clients, *tensor.shape[1:])
-    return tensor.movedim(dim, 0).flatten(0, 1)
 
 
 def _new_states(driven: torch.Tensor) -> Three:
