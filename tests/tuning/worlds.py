@@ -7,6 +7,7 @@ prints how near the tuner comes to the best recipe of many worlds.
 """
 
 import argparse
+import contextlib
 import math
 import zlib
 from collections import Counter
@@ -125,9 +126,9 @@ class World:
             seed=seed,
         )
 
-    def out_of_reach(self):
-        """The same world, but the loss stays above the target for ever."""
-        return replace(self, floor=1.2 * self.target_loss)
+    def out_of_reach(self, floor=1.2):
+        """The same world, but the loss stays above so many times the target for ever."""
+        return replace(self, floor=floor * self.target_loss)
 
     def with_thin_messages(self):
         """The same world, but very sparse messages tolerate only small steps, which the law does not know."""
@@ -289,6 +290,25 @@ class SyntheticLaboratory:
         )
 
 
+class Stalling(SyntheticLaboratory):
+    """Trains one optimiser up to nine tenths of the way to the target, and no further."""
+
+    def __init__(self, world, name):
+        super().__init__(world)
+        self.name = name
+
+    def train(self, spec):
+        result = super().train(spec)
+        if name_of(spec.options) != self.name or result.diverged:
+            return result
+        aim, start = self.world.aim, self.world.aim.of(*self.start())
+        curve = list(zip(result.steps, result.losses, result.metrics, strict=True))
+        best = next((i for i, (_, _, value) in enumerate(curve) if aim.progress(value, start) >= 0.9), len(curve)) - 1
+        stalled = [(steps, *curve[min(i, max(best, 0))][1:]) for i, (steps, _, _) in enumerate(curve)]
+        stalled += [(steps, *stalled[-1][1:]) for steps in range(curve[-1][0] + 10, spec.steps + 1, 10)]
+        return self._result(spec, math.ceil(stalled[-1][0] / spec.local_steps), stalled, reached=False, diverged=False)
+
+
 @dataclass(frozen=True)
 class Score:
     """How good a tuning was: its true joules and those of its parts against the best, and what it took."""
@@ -400,10 +420,43 @@ def _table(worlds, budget_part):
     print("observations of the law:", dict(Counter(len(one.tuned.belief.observations) for one in found["all"] if one)))
 
 
+def stalled(seed):
+    """The optimiser that a world's tuning chooses, and the one where that one stalls; None where none is found."""
+    world = World.random(seed)
+    favourite = name_of(tuner_of(world).tune().optimiser_options)
+    try:
+        tuned = tuner_of(world, laboratory=Stalling(world, favourite)).tune()
+    except TargetOutOfReachError:
+        return favourite, None
+    return favourite, name_of(tuned.optimiser_options)
+
+
+def steps_out_of_reach(seed, floor):
+    """The local steps of each client that a tuning takes where losses stay above so many times the target."""
+    tuner = tuner_of(World.random(seed).out_of_reach(floor))
+    with contextlib.suppress(TargetOutOfReachError):
+        tuner.tune()
+    return tuner.search.books.client_steps / tuner.search.books.clients
+
+
+def _print_hopeless(worlds):
+    found = sum(other is not None for _, other in map(stalled, range(worlds)))
+    print(f"where the best optimiser stalls at nine tenths of the way, {found} of {worlds} worlds find another recipe")
+    for floor in (1.05, 1.1, 1.2):
+        steps = [steps_out_of_reach(seed, floor) for seed in range(worlds)]
+        print(
+            f"losses stay above {floor:g} times the target: {np.mean(steps):,.0f} steps in the mean of {worlds} worlds"
+        )
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", type=int, default=20, help="worlds for each kind of fleet")
     parser.add_argument("--budget-part", type=float, default=1.0, help="part of the usual budget")
+    parser.add_argument("--hopeless", action="store_true", help="what optimisers that do not get to the target cost")
     told = parser.parse_args()
+    if told.hopeless:
+        _print_hopeless(told.worlds)
+        raise SystemExit
     print("10 %, 50 % and 90 % quantiles of joules against the best possible, and of what tuning took")
     _table(told.worlds, told.budget_part)

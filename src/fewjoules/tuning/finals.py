@@ -33,15 +33,14 @@ def train_to_target(search: Search, race: Race) -> Arm:
     best: Arm | None = None
     given_up: list[Arm] = []
     for arm in finalists:
-        limit = _most_steps(search, race, best, given_up)
+        limit, furthest = _limits(search, race, best, given_up)
         if best is not None and not _may_win(search, race.results[arm], limit):
             continue
         if not _is_affordable(search, race, arm, limit, none_yet=best is None, first=best is None and not given_up):
             break
         if best is not None and not is_steady(search, arm, other_starts(search, race)):
             continue
-        most = _furthest(search, race, best, limit, given_up)
-        race.results[arm] = _followed_to_target(search, race.results[arm], arm, limit, most)
+        race.results[arm] = _followed_to_target(search, race.results[arm], arm, limit, furthest)
         best = _better(search, race, best, arm)
         if best is None and race.results[arm].alive:
             given_up.append(arm)
@@ -62,25 +61,20 @@ def observed_reference(search: Search, winner: Arm, pilot: PilotResult, start_me
     return Reference(winner, search.race_plan, pilot, steps)
 
 
-def _most_steps(search: Search, race: Race, best: Arm | None, given_up: Sequence[Arm]) -> float:
-    """Return the steps after which a curve is looked at: far too many, or those of the best finalist.
+def _limits(search: Search, race: Race, best: Arm | None, given_up: Sequence[Arm]) -> tuple[float, float]:
+    """Return the steps after which a finalist's curve is looked at, and those after which it is given up at any rate.
 
-    Where the first finalist was given up, a later one goes a part of its way.
+    These are the steps of the best finalist. As long as there is none, the first goes on while its curve promises the
+    target; where that one was given up, a later one goes a part of its way, and little further than it.
     """
     if best is not None:
-        return search.aim.expected_steps(race.results[best])
+        steps = search.aim.expected_steps(race.results[best])
+        return steps, steps
     if given_up and search.budget.allows_a_training:
-        return max(race.results[given_up[0]].local_steps_taken / PATIENCE, LATER_HEATS * race.heat)
-    return PATIENCE * max(expected_steps(search, race), race.heat)
-
-
-def _furthest(search: Search, race: Race, best: Arm | None, limit: float, given_up: Sequence[Arm]) -> float:
-    """Return the steps after which a finalist is given up, even if its curve promises the target."""
-    if best is not None:
-        return limit
-    if given_up and search.budget.allows_a_training:
-        return max(LATER_MOST * race.results[given_up[0]].local_steps_taken, limit)
-    return math.inf
+        first = race.results[given_up[0]].local_steps_taken
+        limit = max(first / PATIENCE, LATER_HEATS * race.heat)
+        return limit, max(LATER_MOST * first, limit)
+    return PATIENCE * max(expected_steps(search, race), race.heat), math.inf
 
 
 def _may_win(search: Search, result: PilotResult, limit: float) -> bool:

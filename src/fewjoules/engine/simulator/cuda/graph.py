@@ -17,7 +17,7 @@ from fewjoules.engine.simulator.stack.model import ClientModel
 from fewjoules.errors import FewJoulesWarning
 
 _WARM_UP = 2
-_MOST_OPERATIONS = 6000  # of a step that is compiled, which takes minutes for more; a ResNet-20 has 3,800
+_MOST_OPERATIONS = 6000  # of a step that is compiled; a ResNet-20 has 3,800
 
 
 class RecordedSteps:

@@ -9,8 +9,8 @@ import torch
 
 from fewjoules.engine.simulator.cuda.stacked import stacked
 
-Two = tuple[torch.Tensor, torch.Tensor]
-Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+_Pair = tuple[torch.Tensor, torch.Tensor]
+_Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @torch.library.custom_op(
@@ -18,7 +18,7 @@ Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     mutates_args=(),
     schema="(Tensor driven, Tensor recurrent, Tensor hidden, Tensor cell) -> (Tensor, Tensor, Tensor)",
 )
-def lstm_layer(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> Three:
+def lstm_layer(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> _Triple:
     """Return hidden states and cells (clients, places, n, width), and gates (clients, places, n, 4 * width).
 
     ``driven`` are the gates of the inputs alone, ``recurrent`` is (clients, width, 4 * width), and the first states
@@ -36,7 +36,7 @@ def lstm_layer(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tens
 
 
 @lstm_layer.register_fake
-def _(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> Three:
+def _(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> _Triple:
     return _new_states(driven)
 
 
@@ -55,7 +55,7 @@ def lstm_layer_gradient(
     cells: torch.Tensor,
     recurrent: torch.Tensor,
     cell: torch.Tensor,
-) -> Three:
+) -> _Triple:
     """Return the gradients of ``driven`` and of the first states, from those of all hidden states and cells."""
     from fewjoules.engine.simulator.cuda.lstm_kernels import launch_cell_gradient
 
@@ -77,7 +77,7 @@ def _(
     cells: torch.Tensor,
     recurrent: torch.Tensor,
     cell: torch.Tensor,
-) -> Three:
+) -> _Triple:
     return torch.empty_like(gates), of_hiddens.new_empty(cell.shape), cell.new_empty(cell.shape)
 
 
@@ -85,7 +85,7 @@ class _Layer(torch.autograd.Function):
     """``lstm_layer`` with a gradient; its gates are for the gradient only."""
 
     @staticmethod
-    def forward(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> Three:
+    def forward(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> _Triple:
         return lstm_layer(driven, recurrent, hidden, cell)
 
     @staticmethod
@@ -111,7 +111,7 @@ class _Layer(torch.autograd.Function):
         return tuple(tensor[:, None] for tensor in _Layer.apply(*tensors)), (0, 0, 0)
 
 
-def run_layer(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> Two:
+def run_layer(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor) -> _Pair:
     """Return hidden states and cells (places, n, width) of a layer, under vmap for a stack of clients.
 
     ``driven`` (places, n, 4 * width) are the gates of the inputs alone, ``recurrent`` is (width, 4 * width).
@@ -122,7 +122,7 @@ def run_layer(driven: torch.Tensor, recurrent: torch.Tensor, hidden: torch.Tenso
     return hiddens[0], cells[0]
 
 
-def _new_states(driven: torch.Tensor) -> Three:
+def _new_states(driven: torch.Tensor) -> _Triple:
     """Return empty hidden states, cells and gates; sums along a sequence are kept in float32."""
     size = (*driven.shape[:-1], driven.shape[-1] // 4)
     gates = torch.empty(driven.shape, dtype=driven.dtype, device=driven.device)
